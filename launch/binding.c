@@ -56,7 +56,7 @@ static void binding_find_cores(struct bindings *b)
 
 /* Keeps the cores that no other tuttirun has, in their order. Those of an invented machine
  * (HWLOC_SYNTHETIC) need no claim. */
-static void claim_cores(struct bindings *b)
+static void binding_claim_cores(struct bindings *b)
 {
 	for (int i = 0; i < b->cores; i++) {
 		hwloc_bitmap_t core = b->core[i];
@@ -71,7 +71,7 @@ static void claim_cores(struct bindings *b)
 	}
 }
 
-static void give_claims_back(struct bindings *b)
+static void binding_give_claims_back(struct bindings *b)
 {
 	while (b->claimed > 0)
 		if (b->claim[--b->claimed] >= 0)
@@ -79,22 +79,22 @@ static void give_claims_back(struct bindings *b)
 }
 
 /* Adds the cores from first to before end to a rank's share. */
-static void add_cores(struct bindings *b, int local, int first, int end)
+static void binding_add_cores(struct bindings *b, int local, int first, int end)
 {
 	for (int i = first; i < end; i++)
 		hwloc_bitmap_or(b->share[local], b->share[local], b->core[i]);
 	b->share_cores[local] += end - first;
 }
 
-static void deal_cores(struct bindings *b)
+static void binding_deal_cores(struct bindings *b)
 {
 	for (int r = 0; r < b->ranks; r++)
-		add_cores(b, r, r * b->claimed / b->ranks, (r + 1) * b->claimed / b->ranks);
+		binding_add_cores(b, r, r * b->claimed / b->ranks, (r + 1) * b->claimed / b->ranks);
 }
 
 /* Sorts the cores by node, and writes down where each node's begin. Returns how many nodes there
  * are: several may be memory of different kinds beside the same cores. */
-static int sort_by_node(struct bindings *b, int *first)
+static int binding_sort_by_node(struct bindings *b, int *first)
 {
 	int nodes = hwloc_get_nbobjs_by_type(b->topology, HWLOC_OBJ_NUMANODE), used = 0, sorted = 0;
 
@@ -118,15 +118,15 @@ static int sort_by_node(struct bindings *b, int *first)
 	return used;
 }
 
-static void deal_nodes(struct bindings *b)
+static void binding_deal_nodes(struct bindings *b)
 {
 	int *first = binding_need(calloc((size_t)b->cores + 1, sizeof *first));
-	int nodes = sort_by_node(b, first);
+	int nodes = binding_sort_by_node(b, first);
 
 	for (int r = 0; r < b->ranks; r++) {
 		int node = r * nodes / b->ranks;
 
-		add_cores(b, r, first[node], first[node + 1]);
+		binding_add_cores(b, r, first[node], first[node + 1]);
 	}
 	free(first);
 }
@@ -138,9 +138,9 @@ static void binding_deal(struct bindings *b, enum bind_to to)
 	for (int r = 0; r < b->ranks; r++)
 		b->share[r] = binding_need(hwloc_bitmap_alloc());
 	if (to == BIND_NUMA)
-		deal_nodes(b);
+		binding_deal_nodes(b);
 	else
-		deal_cores(b);
+		binding_deal_cores(b);
 }
 
 static void binding_decide(struct bindings *b, const struct options *o)
@@ -154,7 +154,7 @@ static void binding_decide(struct bindings *b, const struct options *o)
 			 b->cores == 1 ? "" : "s");
 		return;
 	}
-	claim_cores(b);
+	binding_claim_cores(b);
 	if (b->ranks <= b->claimed) {
 		binding_deal(b, o->bind_to);
 		return;
@@ -162,7 +162,7 @@ static void binding_decide(struct bindings *b, const struct options *o)
 	snprintf(b->why, sizeof b->why,
 		 "%d of %d cores are free, another tuttirun's ranks are bound to the rest",
 		 b->claimed, b->cores);
-	give_claims_back(b);
+	binding_give_claims_back(b);
 }
 
 int bindings_make(struct bindings **bindings, const struct options *o)
@@ -227,7 +227,7 @@ const char *bindings_cpus(const struct bindings *b, int local, char *text, size_
 
 void bindings_free(struct bindings *b)
 {
-	give_claims_back(b);
+	binding_give_claims_back(b);
 	for (int i = 0; i < b->cores; i++)
 		hwloc_bitmap_free(b->core[i]);
 	for (int r = 0; b->share && r < b->ranks; r++)

@@ -7,14 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_words(char **words)
+static void dry_run_print_words(char **words)
 {
 	for (; *words; words++)
 		printf(" %s", *words);
 	putchar('\n');
 }
 
-static void print_command(char **words)
+static void dry_run_print_command(char **words)
 {
 	fputs("command:", stdout);
 	for (; *words; words++) {
@@ -25,7 +25,7 @@ static void print_command(char **words)
 }
 
 /* tuttirun's own environment has these, and so have the ranks. */
-static void print_inherited(const struct options *o)
+static void dry_run_print_inherited(const struct options *o)
 {
 	char mesh[AXES_TEXT_BYTES];
 
@@ -48,7 +48,7 @@ static bool dry_run_is_own(const char *name)
 }
 
 /* own: those of this rank alone; else those of all. */
-static void print_settings(const struct start *s, int local, bool own)
+static void dry_run_print_settings(const struct start *s, int local, bool own)
 {
 	struct setting settings[SETTINGS_MAX];
 	int cores = s->bindings ? bindings_cores(s->bindings, local, s->options) : 0;
@@ -62,20 +62,20 @@ static void print_settings(const struct start *s, int local, bool own)
 			       strcmp(name, "TUTTI_SECRET") == 0 ? "(random)" : settings[i].text);
 	}
 	if (!own)
-		print_inherited(s->options);
+		dry_run_print_inherited(s->options);
 	putchar('\n');
 }
 
-static void print_node(const struct start *s, const char *where, char **command)
+static void dry_run_print_node(const struct start *s, const char *where, char **command)
 {
 	printf("node %d%s%s:", s->options->node_rank, *where ? ", " : "", where);
 	if (command)
-		print_words(command);
+		dry_run_print_words(command);
 	else
 		putchar('\n');
 	for (int i = 0; i < s->options->ranks; i++) {
 		printf("  rank %d:", s->options->node_rank * s->options->ranks + i);
-		print_settings(s, i, true);
+		dry_run_print_settings(s, i, true);
 	}
 }
 
@@ -89,14 +89,14 @@ int dry_run(const struct start *s, struct hosts *hosts)
 		o.max_restarts = 0; /* of a machine by itself */
 	printf("%d rank%s, %d on each of %d node%s\n", o.nodes * o.ranks,
 	       o.nodes * o.ranks > 1 ? "s" : "", o.ranks, o.nodes, o.nodes > 1 ? "s" : "");
-	print_command(o.program);
+	dry_run_print_command(o.program);
 	printf("all ranks:");
-	print_settings(&at, 0, false);
+	dry_run_print_settings(&at, 0, false);
 	if (!hosts)
-		print_node(&at, "", NULL);
+		dry_run_print_node(&at, "", NULL);
 	for (int i = 0; hosts && i < hosts->n; i++) {
 		o.node_rank = i;
-		print_node(&at, hosts->name[i], hosts_command(hosts, i));
+		dry_run_print_node(&at, hosts->name[i], hosts_command(hosts, i));
 	}
 	if (fflush(stdout) == 0)
 		return 0;

@@ -131,7 +131,7 @@ static bool explain_is_shown(const struct table *t, const struct column *c)
 	return !c->is_of_several || t->options->local_ranks;
 }
 
-static void print_meanings(const struct table *t)
+static void explain_print_meanings(const struct table *t)
 {
 	for (int i = 0; i < COLUMNS; i++) {
 		const struct column *c = &columns[i];
@@ -192,7 +192,7 @@ static void explain_print_table(const struct table *t)
 				explain_print_row(t, &s, width);
 }
 
-static void print_count(const struct options *o, int threads)
+static void explain_print_count(const struct options *o, int threads)
 {
 	int size = options_size(o);
 
@@ -210,8 +210,8 @@ int launch_explain(const struct start *start, const struct hosts *hosts)
 
 	if (gethostname(t.own_name, sizeof t.own_name - 1) != 0)
 		snprintf(t.own_name, sizeof t.own_name, "this machine");
-	print_count(t.options, threads_of(&t));
-	print_meanings(&t);
+	explain_print_count(t.options, threads_of(&t));
+	explain_print_meanings(&t);
 	putchar('\n');
 	explain_print_table(&t);
 	if (fflush(stdout) == 0)

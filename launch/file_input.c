@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* A pipe may hold the rest of a shell's script, which is none of ours: it is no error. */
-static void say_unread(void)
+static void file_input_say_unread(void)
 {
 	struct pollfd poll_fd = {.fd = STDIN_FILENO, .events = POLLIN};
 	int bytes = 0;
@@ -31,7 +31,7 @@ static int file_input_refuse(const char *what)
 	return 1;
 }
 
-static int read_rest(struct file_input *input, off_t at, size_t bytes)
+static int file_input_read_rest(struct file_input *input, off_t at, size_t bytes)
 {
 	char what[120];
 
@@ -65,14 +65,14 @@ int file_input_read(struct file_input *input)
 	if (fstat(STDIN_FILENO, &about) != 0)
 		return 0;
 	if (!S_ISREG(about.st_mode)) {
-		say_unread();
+		file_input_say_unread();
 		return 0;
 	}
 	at = lseek(STDIN_FILENO, 0, SEEK_CUR);
 	if (at < 0 || at >= about.st_size)
 		return 0;
 	if (about.st_size - at <= FILE_INPUT_MAX)
-		return read_rest(input, at, (size_t)(about.st_size - at));
+		return file_input_read_rest(input, at, (size_t)(about.st_size - at));
 	snprintf(what, sizeof what, "has %lld bytes, and --hosts passes at most %d on",
 		 (long long)(about.st_size - at), FILE_INPUT_MAX);
 	return file_input_refuse(what);

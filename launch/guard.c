@@ -51,7 +51,7 @@ struct guard guard_start(void)
 	return guard;
 }
 
-static void tell_group(const struct guard *guard, int local, pid_t group)
+static void guard_tell_group(const struct guard *guard, int local, pid_t group)
 {
 	struct word word = {local, group};
 
@@ -63,12 +63,12 @@ static void tell_group(const struct guard *guard, int local, pid_t group)
 
 void guard_join(const struct guard *guard, int local)
 {
-	tell_group(guard, local, getpid());
+	guard_tell_group(guard, local, getpid());
 }
 
 void guard_forget(const struct guard *guard, int local)
 {
-	tell_group(guard, local, 0);
+	guard_tell_group(guard, local, 0);
 }
 
 /* The guard is killed before the pipe ends: it would take that for the launcher's death. */

@@ -17,7 +17,7 @@
 #define LOOK_MS 10000 /* a process that is stuck in the kernel may stop a look at it */
 
 /* In the folder of this program, or, where nothing is installed, beside that in the build's. */
-static bool find_tool(char path[PATH_MAX])
+static bool hangs_find_tool(char path[PATH_MAX])
 {
 	static const char *const names[] = {"tutti-trace", "../tools/tutti-trace"};
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 40);
@@ -35,7 +35,7 @@ static bool find_tool(char path[PATH_MAX])
 }
 
 /* Passes what the tool says on, a line at a time. */
-static void pass_lines(struct sink *sink, int fd)
+static void hangs_pass_lines(struct sink *sink, int fd)
 {
 	uint64_t end = now_ms() + LOOK_MS;
 	char text[4096], line[sizeof text + 20];
@@ -84,7 +84,7 @@ static int hangs_run(const struct start *s, struct sink *sink, char *const argum
 	}
 	close(ends[1]);
 	if (pid > 0)
-		pass_lines(sink, ends[0]);
+		hangs_pass_lines(sink, ends[0]);
 	close(ends[0]);
 	if (pid < 0)
 		return -1;
@@ -94,7 +94,7 @@ static int hangs_run(const struct start *s, struct sink *sink, char *const argum
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void say_where(struct sink *sink, const char *file, int code)
+static void hangs_say_where(struct sink *sink, const char *file, int code)
 {
 	char line[PATH_MAX + 80];
 
@@ -111,7 +111,7 @@ void hangs_report(struct ranks *ranks, const struct start *s)
 	char *calls[] = {tool, "calls", launcher, NULL};
 	char *dump[] = {tool, "dump", "-o", file, launcher, NULL};
 
-	if (!find_tool(tool)) {
+	if (!hangs_find_tool(tool)) {
 		sink_say(&ranks->err,
 			 "tuttirun: there is no tutti-trace beside it to say which calls the ranks "
 			 "are in\n");
@@ -123,5 +123,5 @@ void hangs_report(struct ranks *ranks, const struct start *s)
 		return;
 	snprintf(file, sizeof file, "%s/tutti-trace.node%d.json", folder, s->options->node_rank);
 	unlink(file); /* an older job's */
-	say_where(&ranks->err, file, hangs_run(s, &ranks->err, dump));
+	hangs_say_where(&ranks->err, file, hangs_run(s, &ranks->err, dump));
 }

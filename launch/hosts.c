@@ -49,7 +49,7 @@ static const char *hosts_host_of(const char *name)
 
 /* Removes the brackets of an IPv6 address, which ssh does not understand. With --ssh names need not
  * be valid here: its command may accept others, such as "a:22". Returns 0, or the exit code. */
-static int read_name(const struct hosts *h, char name[NAME_BYTES])
+static int hosts_read_name(const struct hosts *h, char name[NAME_BYTES])
 {
 	char *begin = name + (hosts_host_of(name) - name), host[NAME_BYTES];
 	const char *why = netaddr_read_host(begin, host, sizeof host);
@@ -76,7 +76,7 @@ static int hosts_add(struct hosts *h, const char *text, size_t bytes)
 		return line_wrong("'%.*s' is not the name of a host.", (int)bytes, text);
 	memcpy(name, text, bytes);
 	name[bytes] = '\0';
-	code = read_name(h, name);
+	code = hosts_read_name(h, name);
 	if (code != 0)
 		return code;
 	if (h->n == HOSTS_MAX)
@@ -156,7 +156,7 @@ static bool hosts_is_here(const struct hosts *h, int host)
 }
 
 /* The name by which the others reach the first machine. text: room for it. */
-static const char *first_name(const struct hosts *h, char text[NAME_BYTES])
+static const char *hosts_first_name(const struct hosts *h, char text[NAME_BYTES])
 {
 	int port;
 
@@ -171,7 +171,7 @@ static const char *first_name(const struct hosts *h, char text[NAME_BYTES])
 }
 
 /* Returns 0, or the exit code. */
-static int write_command(struct hosts *h)
+static int hosts_write_command(struct hosts *h)
 {
 	FILE *file = fmemopen(h->command, sizeof h->command, "w");
 
@@ -186,7 +186,7 @@ static int write_command(struct hosts *h)
 	return 1;
 }
 
-static int find_program(struct hosts *h)
+static int hosts_find_program(struct hosts *h)
 {
 	ssize_t n = readlink("/proc/self/exe", h->path, sizeof h->path - 1);
 
@@ -195,7 +195,7 @@ static int find_program(struct hosts *h)
 		return 1;
 	}
 	h->path[n] = '\0';
-	if (write_command(h) != 0)
+	if (hosts_write_command(h) != 0)
 		return 1;
 	h->ssh = strdup(ssh_of(h));
 	h->words = calloc(h->ssh ? strlen(h->ssh) + 3 : 1, sizeof *h->words);
@@ -213,9 +213,9 @@ int hosts_find(struct hosts *h, struct options *o)
 		return code;
 	o->nodes = h->n;
 	if (!o->master_host)
-		o->master_host = first_name(h, o->master_text);
+		o->master_host = hosts_first_name(h, o->master_text);
 	code = options_check(o);
-	return code < 0 ? find_program(h) : code;
+	return code < 0 ? hosts_find_program(h) : code;
 }
 
 char **hosts_command(struct hosts *h, int host)

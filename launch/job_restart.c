@@ -39,7 +39,7 @@ void job_await_end(struct job *j, int signal)
 }
 
 /* As ", rank 0 (pid 12), rank 3 (pid 15)". */
-static void list_alive(const struct ranks *ranks, char *list, size_t bytes)
+static void job_restart_list_alive(const struct ranks *ranks, char *list, size_t bytes)
 {
 	int named = 0;
 	size_t used = 0;
@@ -66,7 +66,7 @@ void job_say_unended(struct job *j)
 
 	if (j->ranks->alive == 0)
 		return;
-	list_alive(j->ranks, list, sizeof list);
+	job_restart_list_alive(j->ranks, list, sizeof list);
 	snprintf(line, sizeof line,
 		 "tuttirun: %d s after %s %d of %d %s have not ended%s; they are killed in %d s, "
 		 "or by %s (Ctrl-C)\n",
@@ -92,7 +92,7 @@ static int restart_waiting(const struct ranks *ranks)
 }
 
 /* Some rank may still call tutti_comm_grow. */
-static bool any_can_grow(const struct ranks *ranks)
+static bool job_restart_any_can_grow(const struct ranks *ranks)
 {
 	for (int i = 0; i < ranks->n; i++)
 		if (!ranks->rank[i].has_ended && !ranks->rank[i].is_new && !ranks->rank[i].waits)
@@ -101,13 +101,13 @@ static bool any_can_grow(const struct ranks *ranks)
 }
 
 /* It was not killed: it gave up. */
-static bool gave_up(const struct rank *failed)
+static bool job_restart_gave_up(const struct rank *failed)
 {
 	return !failed->ending.signal || failed->ending.signal == SIGABRT;
 }
 
 /* A single rank does without others. */
-static bool may_be_all(const struct ranks *ranks, const struct options *o)
+static bool job_restart_may_be_all(const struct ranks *ranks, const struct options *o)
 {
 	return o->nodes == 1 && (o->restart != RESTART_RANK || ranks->n > 1);
 }
@@ -115,7 +115,7 @@ static bool may_be_all(const struct ranks *ranks, const struct options *o)
 /* Whether all are started again because no rank can take the others in. */
 static bool restart_none_left(const struct ranks *ranks, const struct options *o)
 {
-	return may_be_all(ranks, o) && !any_can_grow(ranks);
+	return job_restart_may_be_all(ranks, o) && !job_restart_any_can_grow(ranks);
 }
 
 /* Whether all are started again when no rank calls tutti_comm_grow. */
@@ -132,7 +132,8 @@ static enum answer restart_answer(const struct ranks *ranks, const struct rank *
 	if (o->restart != RESTART_JOB && ranks_any_done(ranks))
 		return ANSWER_END;
 	if (restart_falls_back(ranks, o) && !failed->is_new &&
-	    (gave_up(failed) || used >= o->max_restarts || !any_can_grow(ranks)))
+	    (job_restart_gave_up(failed) || used >= o->max_restarts ||
+	     !job_restart_any_can_grow(ranks)))
 		return ANSWER_ALL_TOO;
 	if (used >= o->max_restarts)
 		return ANSWER_END;
@@ -156,14 +157,14 @@ static void restart_one(struct job *j, struct rank *rank)
 }
 
 /* All ranks are ended as at the end of a job; job_restart_all comes when none is left. */
-static void begin_restart(struct job *j, unsigned after_ms)
+static void job_restart_begin_restart(struct job *j, unsigned after_ms)
 {
 	j->is_restarting = true;
 	j->term_at = now_ms() + after_ms;
 	j->kill_at = j->term_at + FAILED_GRACE_MS + job_agents_grace(j);
 }
 
-static const char *all_again(const struct job *j, char text[120])
+static const char *job_restart_all_again(const struct job *j, char text[120])
 {
 	char who[60] = "it is";
 
@@ -178,7 +179,7 @@ static const char *all_again(const struct job *j, char text[120])
 }
 
 /* All ranks, and those that wait to be taken in: one restart. */
-static void count_as_one(struct job *j)
+static void job_restart_count_as_one(struct job *j)
 {
 	int waiting = restart_waiting(j->ranks);
 
@@ -192,17 +193,17 @@ static void restart_with_all(struct job *j, struct rank *failed, enum answer ans
 	if (answer == ANSWER_ALL)
 		j->restarts++;
 	else
-		count_as_one(j);
+		job_restart_count_as_one(j);
 	snprintf(rest, sizeof rest, "; %s%s",
 		 answer == ANSWER_ALL ? "" : "no rank has called tutti_comm_grow before: ",
-		 all_again(j, again));
+		 job_restart_all_again(j, again));
 	job_report(j, failed, rest);
-	begin_restart(j, LAST_WORDS_MS);
+	job_restart_begin_restart(j, LAST_WORDS_MS);
 }
 
 /* Ranks that a connection which broke has left on a host do not meet the new ones, and the job has
  * the rest of its time. */
-static int renew_hosts(struct job *j)
+static int job_restart_renew_hosts(struct job *j)
 {
 	struct hosts *hosts = j->start->hosts;
 	uint64_t now = now_ms(), end = j->timeout_at - HOSTS_SLACK_S * 1000;
@@ -215,7 +216,7 @@ static int renew_hosts(struct job *j)
 
 void job_restart_all(struct job *j)
 {
-	int code = j->start->hosts ? renew_hosts(j) : 0;
+	int code = j->start->hosts ? job_restart_renew_hosts(j) : 0;
 
 	j->is_restarting = false;
 	j->term_at = j->kill_at = j->leave_at = NEVER;
@@ -225,7 +226,7 @@ void job_restart_all(struct job *j)
 		job_end(j, code, 0);
 }
 
-static void say_waiting(const struct job *j, const char *rest)
+static void job_restart_say_waiting(const struct job *j, const char *rest)
 {
 	char line[300];
 
@@ -245,18 +246,18 @@ void job_hear_waiting(struct job *j, struct rank *rank)
 	if (j->is_ending || j->is_restarting || restart_waiting(j->ranks) == 0)
 		return;
 	if (restart_falls_back(j->ranks, j->options) || restart_none_left(j->ranks, j->options)) {
-		count_as_one(j);
-		say_waiting(j, all_again(j, again));
-		begin_restart(j, 0);
+		job_restart_count_as_one(j);
+		job_restart_say_waiting(j, job_restart_all_again(j, again));
+		job_restart_begin_restart(j, 0);
 	} else if (!j->has_advised) {
-		say_waiting(j,
-			    "a program that ends on an error needs --restart job, on each machine");
+		job_restart_say_waiting(
+			j, "a program that ends on an error needs --restart job, on each machine");
 		j->has_advised = true;
 	}
 }
 
 /* Without our stdout it would fail again, and the time of all hosts is over at once. */
-static bool is_final(const struct job *j, const struct rank *failed)
+static bool job_restart_is_final(const struct job *j, const struct rank *failed)
 {
 	bool is_late =
 		j->start->hosts && j->options->timeout_s > 0 && failed->ending.code == TIMEOUT_CODE;
@@ -269,7 +270,7 @@ struct rank *job_restart_failed(struct job *j, pid_t first)
 	struct rank *failed;
 
 	while ((failed = ranks_observe(j->ranks, first)) && !j->is_ending && !j->is_restarting &&
-	       j->options->max_restarts > 0 && !is_final(j, failed)) {
+	       j->options->max_restarts > 0 && !job_restart_is_final(j, failed)) {
 		enum answer answer = restart_answer(j->ranks, failed, j->options, j->restarts);
 
 		if (answer == ANSWER_END)

@@ -15,7 +15,7 @@
 
 #define HEAD "tuttirun 2 "
 
-static const char *next_text(char **at, const char *end)
+static const char *letter_next_text(char **at, const char *end)
 {
 	char *text = *at, *zero = text < end ? memchr(text, '\0', (size_t)(end - text)) : NULL;
 
@@ -26,9 +26,9 @@ static const char *next_text(char **at, const char *end)
 }
 
 /* A number, and so many texts. */
-static char **next_list(char **at, const char *end, int *count)
+static char **letter_next_list(char **at, const char *end, int *count)
 {
-	const char *text = next_text(at, end);
+	const char *text = letter_next_text(at, end);
 	char **list, *rest;
 	long n = text ? strtol(text, &rest, 10) : -1;
 
@@ -36,7 +36,7 @@ static char **next_list(char **at, const char *end, int *count)
 		return NULL;
 	list = calloc((size_t)n + 1, sizeof *list);
 	for (long i = 0; list && i < n; i++) {
-		list[i] = (char *)next_text(at, end);
+		list[i] = (char *)letter_next_text(at, end);
 		if (!list[i]) {
 			free(list);
 			return NULL;
@@ -46,9 +46,9 @@ static char **next_list(char **at, const char *end, int *count)
 	return list;
 }
 
-static void read_input(struct letter *letter, char **at, const char *end)
+static void letter_read_input(struct letter *letter, char **at, const char *end)
 {
-	const char *text = next_text(at, end);
+	const char *text = letter_next_text(at, end);
 	char *rest;
 	long n = text ? strtol(text, &rest, 10) : -1;
 
@@ -64,17 +64,17 @@ int letter_read(struct letter *letter, char *bytes, size_t count)
 	const char *end = bytes + count;
 	char *at = bytes;
 
-	*letter = (struct letter){.folder = next_text(&at, end)};
+	*letter = (struct letter){.folder = letter_next_text(&at, end)};
 	if (!letter->folder)
 		return 0;
-	letter->variables = next_list(&at, end, &letter->variable_count);
+	letter->variables = letter_next_list(&at, end, &letter->variable_count);
 	for (int i = 0; i < letter->variable_count; i++)
 		if (!strchr(letter->variables[i], '='))
 			return 0;
 	if (letter->variables)
-		letter->words = next_list(&at, end, &letter->word_count);
+		letter->words = letter_next_list(&at, end, &letter->word_count);
 	if (letter->words)
-		read_input(letter, &at, end);
+		letter_read_input(letter, &at, end);
 	return letter->words && letter->word_count > 0 && letter->input && at == end;
 }
 
@@ -132,7 +132,7 @@ static void letter_put_number(FILE *to, long number)
 	letter_put(to, text);
 }
 
-static void put_variables(FILE *to, const struct hosts *hosts, const struct meeting *meeting)
+static void letter_put_variables(FILE *to, const struct hosts *hosts, const struct meeting *meeting)
 {
 	int count = 2 + (meeting->secret[0] != '\0');
 
@@ -150,7 +150,7 @@ static void put_variables(FILE *to, const struct hosts *hosts, const struct meet
 	}
 }
 
-static void put_seconds(FILE *to, double seconds)
+static void letter_put_seconds(FILE *to, double seconds)
 {
 	char text[40];
 
@@ -160,7 +160,8 @@ static void put_seconds(FILE *to, double seconds)
 
 /* The options as they were given, then those of this machine, which count as they come last. Where
  * a failure starts all machines again, this one alone starts nothing again. */
-static void put_words(FILE *to, const struct hosts *hosts, const struct meeting *meeting, int host)
+static void letter_put_words(FILE *to, const struct hosts *hosts, const struct meeting *meeting,
+			     int host)
 {
 	const struct options *o = hosts->options;
 	int program_words = 0, time_words = hosts->left_s > 0 ? 2 : 0;
@@ -186,7 +187,7 @@ static void put_words(FILE *to, const struct hosts *hosts, const struct meeting 
 	letter_put_number(to, options_restart_hosts(o) ? 0 : o->max_restarts);
 	if (time_words) {
 		letter_put(to, "--timeout");
-		put_seconds(to, hosts->left_s);
+		letter_put_seconds(to, hosts->left_s);
 	}
 	letter_put(to, "--");
 	for (int i = 0; i < program_words; i++)
@@ -194,7 +195,7 @@ static void put_words(FILE *to, const struct hosts *hosts, const struct meeting 
 }
 
 /* Of the first machine: rank 0 is there. */
-static void put_input(FILE *to, const struct hosts *hosts, int host)
+static void letter_put_input(FILE *to, const struct hosts *hosts, int host)
 {
 	size_t bytes = host == 0 ? hosts->input.bytes : 0;
 
@@ -204,8 +205,8 @@ static void put_input(FILE *to, const struct hosts *hosts, int host)
 }
 
 /* The letter as bytes, the caller's to free; NULL with errno. */
-static char *write_letter(const struct hosts *hosts, const struct meeting *meeting, int host,
-			  size_t *count)
+static char *letter_write_letter(const struct hosts *hosts, const struct meeting *meeting, int host,
+				 size_t *count)
 {
 	char head[AGENT_HEAD_BYTES + 1], *bytes = NULL, *folder = getcwd(NULL, 0);
 	FILE *to = folder ? open_memstream(&bytes, count) : NULL;
@@ -213,9 +214,9 @@ static char *write_letter(const struct hosts *hosts, const struct meeting *meeti
 	if (to) {
 		fprintf(to, HEAD "%08x\n", 0);
 		letter_put(to, folder);
-		put_variables(to, hosts, meeting);
-		put_words(to, hosts, meeting, host);
-		put_input(to, hosts, host);
+		letter_put_variables(to, hosts, meeting);
+		letter_put_words(to, hosts, meeting, host);
+		letter_put_input(to, hosts, host);
 	}
 	free(folder);
 	if (!to || fclose(to) != 0) {
@@ -229,7 +230,7 @@ static char *write_letter(const struct hosts *hosts, const struct meeting *meeti
 
 /* All at once: no agent reads yet. Only a long letter takes a larger pipe, since the pipes of a
  * user have 64 MiB in all. */
-static bool fill_pipe(int fd, const char *bytes, size_t count)
+static bool letter_fill_pipe(int fd, const char *bytes, size_t count)
 {
 	if (count > AGENT_BYTES_MAX) {
 		errno = E2BIG;
@@ -240,7 +241,7 @@ static bool fill_pipe(int fd, const char *bytes, size_t count)
 	return write(fd, bytes, count) == (ssize_t)count;
 }
 
-static void say_unsent(const char *host, size_t count)
+static void letter_say_unsent(const char *host, size_t count)
 {
 	int error = errno;
 
@@ -258,11 +259,11 @@ static void say_unsent(const char *host, size_t count)
 int letter_send(int fd, const struct hosts *hosts, const struct meeting *meeting, int host)
 {
 	size_t count = 0;
-	char *bytes = write_letter(hosts, meeting, host, &count);
-	bool is_sent = bytes && fill_pipe(fd, bytes, count);
+	char *bytes = letter_write_letter(hosts, meeting, host, &count);
+	bool is_sent = bytes && letter_fill_pipe(fd, bytes, count);
 
 	if (!is_sent)
-		say_unsent(hosts->name[host], count);
+		letter_say_unsent(hosts->name[host], count);
 	free(bytes);
 	return is_sent ? 0 : -1;
 }

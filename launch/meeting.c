@@ -18,7 +18,7 @@
 #define NODES_PORT 29500
 
 /* The other machines of the job know this port only. */
-static int reserve_given(struct meeting *m)
+static int meeting_reserve_given(struct meeting *m)
 {
 	if (fresh_port_keep(&m->reserved, m->port) == 0)
 		return 0;
@@ -31,7 +31,7 @@ static int reserve_given(struct meeting *m)
 
 /* On one machine no other program has to know the port, so the system can choose it. A range that
  * is searched for a free one could be exhausted. */
-static int reserve_any(struct meeting *m)
+static int meeting_reserve_any(struct meeting *m)
 {
 	int error = 0, asked = m->port;
 
@@ -51,7 +51,7 @@ static int reserve_any(struct meeting *m)
 	return 0;
 }
 
-static int make_secret(char secret[FRESH_SECRET_BYTES])
+static int meeting_make_secret(char secret[FRESH_SECRET_BYTES])
 {
 	if (fresh_secret(secret) == 0)
 		return 0;
@@ -60,7 +60,7 @@ static int make_secret(char secret[FRESH_SECRET_BYTES])
 }
 
 /* A port of another machine, where it cannot be reserved. It may be taken there. */
-static void choose_elsewhere(struct meeting *m)
+static void meeting_choose_elsewhere(struct meeting *m)
 {
 	uint16_t bits = 0;
 
@@ -72,8 +72,8 @@ static void choose_elsewhere(struct meeting *m)
 int meeting_renew(struct meeting *m)
 {
 	if (m->is_chosen)
-		choose_elsewhere(m);
-	return m->secret[0] ? make_secret(m->secret) : 0;
+		meeting_choose_elsewhere(m);
+	return m->secret[0] ? meeting_make_secret(m->secret) : 0;
 }
 
 static bool was_chosen(void)
@@ -83,20 +83,20 @@ static bool was_chosen(void)
 	return chosen && strcmp(chosen, "1") == 0;
 }
 
-static int meet_on_hosts(struct meeting *m)
+static int meeting_meet_on_hosts(struct meeting *m)
 {
 	m->is_chosen = !m->port;
 	if (m->is_chosen)
-		choose_elsewhere(m);
+		meeting_choose_elsewhere(m);
 	return 0;
 }
 
 /* The first machine of several. No rank serves at a port that was chosen, so that it does no harm
  * where it is taken; the program may use it. */
-static int meet_here(struct meeting *m)
+static int meeting_meet_here(struct meeting *m)
 {
 	if (!m->is_chosen)
-		return reserve_given(m);
+		return meeting_reserve_given(m);
 	fresh_port_keep(&m->reserved, m->port);
 	return 0;
 }
@@ -107,13 +107,13 @@ int meeting_prepare(struct meeting *m, const struct options *o)
 	m->host = o->master_host ? o->master_host : netaddr_loopback();
 	m->is_chosen = o->is_agent && was_chosen();
 	if ((o->nodes == 1 || options_start_hosts(o)) && !options_have_secret() &&
-	    make_secret(m->secret) != 0)
+	    meeting_make_secret(m->secret) != 0)
 		return 1;
 	if (options_start_hosts(o))
-		return meet_on_hosts(m);
+		return meeting_meet_on_hosts(m);
 	if (o->nodes > 1 && !m->port)
 		m->port = NODES_PORT;
 	if (o->node_rank > 0)
 		return 0;
-	return o->nodes == 1 && !m->is_chosen ? reserve_any(m) : meet_here(m);
+	return o->nodes == 1 && !m->is_chosen ? meeting_reserve_any(m) : meeting_meet_here(m);
 }

@@ -19,7 +19,7 @@ int options_have_secret(void)
 }
 
 /* Or the user's word that the job does without. */
-static int may_join(void)
+static int options_may_join(void)
 {
 	const char *insecure = getenv("TUTTI_INSECURE");
 
@@ -55,7 +55,7 @@ static int options_check_nodes(const struct options *o)
 				  o->nodes);
 	if (o->nodes > 1 && !o->master_host)
 		return line_wrong("--nnodes %d needs --master HOST:PORT of node 0.", o->nodes);
-	if (o->nodes > 1 && !options_start_hosts(o) && !o->explain && !may_join())
+	if (o->nodes > 1 && !options_start_hosts(o) && !o->explain && !options_may_join())
 		return line_wrong("several nodes need the same secret: set TUTTI_SECRET or "
 				  "TUTTI_SECRET_FILE on each of them.");
 	return -1;
@@ -100,7 +100,7 @@ static int options_check_size(const struct options *o)
 			  o->ranks, o->nodes, o->local_ranks ? o->local_ranks : 1, WORLD_MAX);
 }
 
-static int check_mesh(struct options *o)
+static int options_check_mesh(struct options *o)
 {
 	char why[AXES_WHY_BYTES];
 
@@ -122,7 +122,7 @@ int options_check(struct options *o)
 		code = options_check_nodes(o);
 	if (code < 0)
 		code = options_check_size(o);
-	return code < 0 ? check_mesh(o) : code;
+	return code < 0 ? options_check_mesh(o) : code;
 }
 
 /* ---- the options ---- */

@@ -97,7 +97,7 @@ static size_t output_piece(const struct stream *s, const char *data, size_t rest
 }
 
 /* The writer's next bytes begin a line. */
-static void end_line(struct sink *sink)
+static void output_end_line(struct sink *sink)
 {
 	if (sink->is_mid_line)
 		output_append(sink, "\n", 1);
@@ -116,7 +116,7 @@ uint64_t sink_line_due_ms(const struct sink *sink)
 void sink_end_late_line(struct sink *sink)
 {
 	if (now_ms() >= sink_line_due_ms(sink))
-		end_line(sink);
+		output_end_line(sink);
 }
 
 void stream_pass(struct stream *s)
@@ -158,7 +158,7 @@ void stream_close(struct stream *s)
 	s->fd = -1;
 	stream_pass(s);
 	if (s->sink->writer == s && s->bytes == 0 && s->sink->bytes < SINK_BYTES)
-		end_line(s->sink);
+		output_end_line(s->sink);
 }
 
 bool stream_pump(struct stream *s)
@@ -183,7 +183,7 @@ bool stream_pump(struct stream *s)
 
 /* At most PIPE_BUF bytes, which a pipe takes at once after POLLOUT; whole lines where possible, so
  * that stdout and stderr on one terminal do not cut each other's. */
-static size_t write_size(const struct sink *sink)
+static size_t output_write_size(const struct sink *sink)
 {
 	size_t n = sink->bytes < PIPE_BUF ? sink->bytes : PIPE_BUF;
 	const char *newline = memrchr(sink->data, '\n', n);
@@ -193,7 +193,7 @@ static size_t write_size(const struct sink *sink)
 
 void sink_write(struct sink *sink)
 {
-	size_t n = write_size(sink);
+	size_t n = output_write_size(sink);
 	ssize_t written = write(sink->fd, sink->data, n);
 
 	if (written < 0 && errno != EINTR && errno != EAGAIN) {
@@ -213,6 +213,6 @@ void sink_say(struct sink *sink, const char *line)
 			sink->error = errno;
 		return;
 	}
-	end_line(sink);
+	output_end_line(sink);
 	output_append(sink, line, n);
 }

@@ -28,7 +28,7 @@ static void progress_print(const char *text)
 		return; /* a terminal that has gone needs no line */
 }
 
-static const char *time_text(uint64_t s, char text[32])
+static const char *progress_time_text(uint64_t s, char text[32])
 {
 	unsigned long long h = s / 3600, m = s / 60 % 60;
 
@@ -64,7 +64,7 @@ void progress_draw(struct progress *p, const struct ranks *r, bool are_hosts)
 		return;
 	snprintf(line, sizeof line, WIPE "tuttirun: %d of %d %s run%s, %s", r->alive, r->n,
 		 are_hosts ? "hosts" : "ranks", joined_text(r, are_hosts, joined),
-		 time_text((now - p->began_ms) / 1000, time));
+		 progress_time_text((now - p->began_ms) / 1000, time));
 	progress_print(line);
 	p->is_shown = true;
 }

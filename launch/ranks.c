@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* Returns as ranks_start. */
-static int start_first(struct ranks *ranks, const struct start *s, int local)
+static int ranks_start_first(struct ranks *ranks, const struct start *s, int local)
 {
 	struct rank *rank = &ranks->rank[local];
 	const char *folder = s->options->log_dir;
@@ -37,7 +37,7 @@ int ranks_start(struct ranks *ranks, const struct start *s)
 		ranks->rank[i].control_fd = ranks->rank[i].log.fd = -1;
 	}
 	for (int i = 0; i < ranks->n; i++) {
-		int code = start_first(ranks, s, i);
+		int code = ranks_start_first(ranks, s, i);
 
 		if (code != 0) {
 			ranks_signal(ranks, SIGKILL);
@@ -94,7 +94,7 @@ int ranks_restart(struct ranks *ranks, const struct start *s, struct rank *rank,
 	return code;
 }
 
-static void note_if_ended(struct ranks *ranks, struct rank *rank)
+static void ranks_note_if_ended(struct ranks *ranks, struct rank *rank)
 {
 	siginfo_t info = {0};
 
@@ -128,7 +128,7 @@ struct rank *ranks_numbered(const struct ranks *ranks, int number)
 }
 
 /* As a cause of the job's failure, than other, which may be NULL. */
-static bool is_likelier(const struct rank *rank, const struct rank *other, pid_t first)
+static bool ranks_is_likelier(const struct rank *rank, const struct rank *other, pid_t first)
 {
 	if (!other || rank->pid == first)
 		return true;
@@ -142,8 +142,8 @@ struct rank *ranks_observe(struct ranks *ranks, pid_t first)
 	for (int i = 0; i < ranks->n; i++) {
 		struct rank *rank = &ranks->rank[i];
 
-		note_if_ended(ranks, rank);
-		if (ranks_has_failed(rank) && is_likelier(rank, failed, first))
+		ranks_note_if_ended(ranks, rank);
+		if (ranks_has_failed(rank) && ranks_is_likelier(rank, failed, first))
 			failed = rank;
 	}
 	return failed;

@@ -44,7 +44,7 @@ bool relay_writes(const struct pollfd *polls)
 }
 
 /* No process reads this sink any more: its ranks notice that as they would without a launcher. */
-static void break_streams(struct ranks *r, const struct sink *sink)
+static void relay_break_streams(struct ranks *r, const struct sink *sink)
 {
 	for (int i = 0; i < relay_streams(r); i++) {
 		struct stream *s = relay_stream_of(r, i);
@@ -61,7 +61,7 @@ static void relay_give_up(struct ranks *r, struct sink *sink)
 	char line[160];
 
 	sink->is_given_up = true;
-	break_streams(r, sink);
+	relay_break_streams(r, sink);
 	if (sink == &r->err || sink->error == EPIPE)
 		return;
 	snprintf(line, sizeof line, "tuttirun: stdout cannot be written: %s\n",
@@ -69,7 +69,7 @@ static void relay_give_up(struct ranks *r, struct sink *sink)
 	sink_say(&r->err, line);
 }
 
-static void say_lost_log(struct ranks *r, int index)
+static void relay_say_lost_log(struct ranks *r, int index)
 {
 	struct rank *rank = &r->rank[index / 2];
 	char line[120];
@@ -100,7 +100,7 @@ void relay_move(struct ranks *r, const struct pollfd *polls, int turn)
 		stream_pass(relay_stream_of(r, i));
 		if (polls[AT_STREAMS + i].revents)
 			stream_pump(relay_stream_of(r, i));
-		say_lost_log(r, i);
+		relay_say_lost_log(r, i);
 	}
 }
 

@@ -95,7 +95,7 @@ start_rank_become(const struct start *s, const struct pipes *p, int local, int r
 	_exit(write(p->failure[1], &error, sizeof error) == sizeof error ? 127 : 126);
 }
 
-static void close_both(int fd[2])
+static void start_rank_close_both(int fd[2])
 {
 	for (int i = 0; i < 2; i++) {
 		if (fd[i] >= 0)
@@ -104,7 +104,7 @@ static void close_both(int fd[2])
 	}
 }
 
-static void no_pipe(void)
+static void start_rank_no_pipe(void)
 {
 	struct rlimit limit;
 	int error = errno;
@@ -124,16 +124,16 @@ static int pipes_open(struct pipes *p, bool needs_input)
 	if (pipe2(p->out, O_CLOEXEC) == 0 && pipe2(p->err, O_CLOEXEC) == 0 &&
 	    pipe2(p->failure, O_CLOEXEC) == 0 && (!needs_input || pipe2(p->in, O_CLOEXEC) == 0))
 		return 0;
-	no_pipe();
+	start_rank_no_pipe();
 	return -1;
 }
 
 static void pipes_close(struct pipes *p)
 {
-	close_both(p->out);
-	close_both(p->err);
-	close_both(p->in);
-	close_both(p->failure);
+	start_rank_close_both(p->out);
+	start_rank_close_both(p->err);
+	start_rank_close_both(p->in);
+	start_rank_close_both(p->failure);
 }
 
 /* The launcher's end of a pipe leaves the struct, never blocks and stays open. */
@@ -146,7 +146,7 @@ static int start_rank_keep(int *fd)
 	return kept;
 }
 
-static bool is_python(const char *program)
+static bool start_rank_is_python(const char *program)
 {
 	size_t bytes = strlen(program);
 
@@ -154,12 +154,12 @@ static bool is_python(const char *program)
 }
 
 /* Where a file with this name is there, the kernel's error alone would not say what is wrong. */
-static void say_unstarted(const char *program, int error)
+static void start_rank_say_unstarted(const char *program, int error)
 {
 	bool is_here = access(program, F_OK) == 0, has_folder = strchr(program, '/');
 
 	fprintf(stderr, "tuttirun: '%s' cannot be started: %s", program, strerror(error));
-	if (is_here && is_python(program) && (error == EACCES || !has_folder))
+	if (is_here && start_rank_is_python(program) && (error == EACCES || !has_folder))
 		fprintf(stderr, "; a program in Python is started by its interpreter: python3 %s",
 			program);
 	else if (is_here && error == ENOENT && !has_folder)
@@ -182,7 +182,7 @@ static int start_rank_started(struct pipes *p, const char *program)
 	while (n < 0 && errno == EINTR);
 	if (n != sizeof error)
 		return 0;
-	say_unstarted(program, error);
+	start_rank_say_unstarted(program, error);
 	return error == ENOENT ? 127 : 126;
 }
 
@@ -198,7 +198,7 @@ static void stream_init(struct stream *stream, struct sink *sink, int fd, const 
 }
 
 /* The end of a pipe that will be an agent's stdin, or nobody's. Returns 0, or the exit code. */
-static int tell_agent(const struct start *s, const struct pipes *p, int local)
+static int start_rank_tell_agent(const struct start *s, const struct pipes *p, int local)
 {
 	if (!s->hosts)
 		return 0;
@@ -206,7 +206,7 @@ static int tell_agent(const struct start *s, const struct pipes *p, int local)
 	return letter_send(p->in[1], s->hosts, s->meeting, local) == 0 ? 0 : 1;
 }
 
-static void name_rank(struct rank *rank, const struct start *s, int local)
+static void start_rank_name_rank(struct rank *rank, const struct start *s, int local)
 {
 	if (s->hosts)
 		snprintf(rank->name, sizeof rank->name, "host %s", s->hosts->name[local]);
@@ -217,7 +217,8 @@ static void name_rank(struct rank *rank, const struct start *s, int local)
 		snprintf(rank->name, sizeof rank->name, "rank %d", rank->number);
 }
 
-static void keep_pipes(struct ranks *ranks, const struct start *s, struct pipes *p, int local)
+static void start_rank_keep_pipes(struct ranks *ranks, const struct start *s, struct pipes *p,
+				  int local)
 {
 	struct rank *rank = &ranks->rank[local];
 
@@ -236,7 +237,7 @@ int start_rank(struct ranks *ranks, const struct start *s, int local, int restar
 	struct pipes p;
 	int code;
 
-	if (pipes_open(&p, needs_pipe) != 0 || tell_agent(s, &p, local) != 0) {
+	if (pipes_open(&p, needs_pipe) != 0 || start_rank_tell_agent(s, &p, local) != 0) {
 		pipes_close(&p);
 		return 1;
 	}
@@ -245,7 +246,7 @@ int start_rank(struct ranks *ranks, const struct start *s, int local, int restar
 		setpgid(0, 0);
 		start_rank_become(s, &p, local, restart);
 	}
-	name_rank(rank, s, local);
+	start_rank_name_rank(rank, s, local);
 	if (rank->pid < 0) {
 		fprintf(stderr, "tuttirun: %s cannot be started: %s.\n", rank->name,
 			strerror(errno));
@@ -254,7 +255,7 @@ int start_rank(struct ranks *ranks, const struct start *s, int local, int restar
 		return 1;
 	}
 	setpgid(rank->pid, rank->pid); /* here as well: signals may be due before it has run */
-	keep_pipes(ranks, s, &p, local);
+	start_rank_keep_pipes(ranks, s, &p, local);
 	code = start_rank_started(&p, s->hosts ? *hosts_command(s->hosts, local)
 					       : *s->options->program);
 	pipes_close(&p);

@@ -69,7 +69,7 @@ void job_report(struct job *j, struct rank *rank, const char *rest)
 }
 
 /* Words of ranks that were started again, or that take those in. */
-static void hear_ranks(struct job *j)
+static void supervise_hear_ranks(struct job *j)
 {
 	struct word_from from;
 	int word;
@@ -111,7 +111,7 @@ static void supervise_observe(struct job *j, pid_t first)
 {
 	struct rank *failed;
 
-	hear_ranks(j); /* what a rank has said before its end */
+	supervise_hear_ranks(j); /* what a rank has said before its end */
 	failed = job_restart_failed(j, first);
 	if (failed && j->exit_code == 0)
 		supervise_end_for(j, failed);
@@ -121,7 +121,7 @@ static void supervise_observe(struct job *j, pid_t first)
 		j->term_at = 0; /* what is left of their process groups */
 }
 
-static void pass_end_signal(struct job *j, int signal)
+static void supervise_pass_end_signal(struct job *j, int signal)
 {
 	if (signal == SIGINT && ++j->interrupts >= 2) {
 		ranks_signal(j->ranks, SIGKILL);
@@ -139,7 +139,7 @@ static void pass_end_signal(struct job *j, int signal)
 
 /* SIGCHLD of several ranks is one signal, which names the first; from is 0 if that has not ended.
  */
-static void handle_signal(struct job *j, int signal, pid_t from)
+static void supervise_handle_signal(struct job *j, int signal, pid_t from)
 {
 	switch (signal) {
 	case SIGCHLD:
@@ -148,7 +148,7 @@ static void handle_signal(struct job *j, int signal, pid_t from)
 	case SIGINT:
 	case SIGTERM:
 	case SIGHUP:
-		pass_end_signal(j, signal);
+		supervise_pass_end_signal(j, signal);
 		break;
 	case SIGTSTP:
 		ranks_signal(j->ranks, SIGSTOP);
@@ -159,19 +159,19 @@ static void handle_signal(struct job *j, int signal, pid_t from)
 	}
 }
 
-static void handle_signals(struct job *j)
+static void supervise_handle_signals(struct job *j)
 {
 	struct signalfd_siginfo info;
 
 	while (read(j->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
 		bool is_end = info.ssi_code == CLD_EXITED || info.ssi_code == CLD_KILLED ||
 			      info.ssi_code == CLD_DUMPED;
-		handle_signal(j, (int)info.ssi_signo, is_end ? (pid_t)info.ssi_pid : 0);
+		supervise_handle_signal(j, (int)info.ssi_signo, is_end ? (pid_t)info.ssi_pid : 0);
 	}
 }
 
 /* The tuttirun that has started this one wants its ranks to end, or has gone. */
-static void end_agent(struct job *j)
+static void supervise_end_agent(struct job *j)
 {
 	uint64_t now = now_ms(), latest = now + FAILED_GRACE_MS;
 
@@ -181,7 +181,7 @@ static void end_agent(struct job *j)
 	j->kill_at = j->kill_at < latest ? j->kill_at : latest;
 }
 
-static void hear_control(struct job *j)
+static void supervise_hear_control(struct job *j)
 {
 	char word;
 	ssize_t n = read(j->control_fd, &word, 1);
@@ -191,11 +191,11 @@ static void hear_control(struct job *j)
 	if (n <= 0)
 		j->control_fd = -1;
 	if (n <= 0 || word == AGENT_END)
-		end_agent(j);
+		supervise_end_agent(j);
 	else if (word == SIGSTOP)
 		ranks_signal(j->ranks, SIGSTOP); /* its own process goes on, to hear of SIGCONT */
 	else
-		handle_signal(j, word, 0);
+		supervise_handle_signal(j, word, 0);
 }
 
 static void supervise_handle_deadlines(struct job *j)
@@ -280,11 +280,11 @@ static void supervise_turn(struct job *j)
 		input_pump(&j->input);
 	relay_move(j->ranks, j->poll + AT_RELAY, ++j->turn);
 	if (j->poll[AT_SIGNALS].revents)
-		handle_signals(j);
+		supervise_handle_signals(j);
 	if (j->poll[AT_WORDS].revents)
-		hear_ranks(j);
+		supervise_hear_ranks(j);
 	if (j->poll[AT_CONTROL].revents)
-		hear_control(j);
+		supervise_hear_control(j);
 	supervise_handle_deadlines(j);
 	progress_draw(&j->progress, j->ranks, j->start->hosts);
 }

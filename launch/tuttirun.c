@@ -25,7 +25,7 @@
 
 /* So that no pipe of ours becomes a rank's stdout. Output to a missing stdout is lost, and the
  * writer sees an error. */
-static void open_missing_streams(void)
+static void tuttirun_open_missing_streams(void)
 {
 	int fd;
 
@@ -38,7 +38,7 @@ static void open_missing_streams(void)
 
 /* Three pipes or files a rank, a claim a core, and some: more than the usual 1,024 when there are
  * many. */
-static void allow_descriptors(int ranks)
+static void tuttirun_allow_descriptors(int ranks)
 {
 	rlim_t needed = 3 * (rlim_t)ranks + (rlim_t)get_nprocs() + 32;
 	struct rlimit limit;
@@ -51,7 +51,7 @@ static void allow_descriptors(int ranks)
 
 /* From here on signals wait in the descriptor. SIGHUP stays ignored if it was (nohup). The others
  * do not: a script's background jobs have SIGINT ignored, and still it shall end the job. */
-static int take_signals(sigset_t *old)
+static int tuttirun_take_signals(sigset_t *old)
 {
 	static const int heard[] = {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 	sigset_t ours;
@@ -70,7 +70,7 @@ static int take_signals(sigset_t *old)
 
 /* The first machine prints it, to stderr, as what the ranks print is theirs. Machines have the same
  * number of ranks, one after the other. */
-static int use_mesh(const struct options *o)
+static int tuttirun_use_mesh(const struct options *o)
 {
 	char text[AXES_TEXT_BYTES];
 	int count = options_size(o), *nodes = calloc((size_t)count, sizeof *nodes);
@@ -90,7 +90,7 @@ static int use_mesh(const struct options *o)
 }
 
 /* Cores for the ranks of this machine. Returns 0, or the exit code. */
-static int bind_ranks(struct start *start, struct bindings **bindings)
+static int tuttirun_bind_ranks(struct start *start, struct bindings **bindings)
 {
 	int code = bindings_make(bindings, start->options);
 
@@ -123,7 +123,7 @@ static int tuttirun_run(struct start *start)
 	struct guard guard;
 	struct words words;
 	sigset_t signals;
-	int code, signal_fd = take_signals(&signals);
+	int code, signal_fd = tuttirun_take_signals(&signals);
 
 	if (signal_fd < 0)
 		return 1;
@@ -148,9 +148,9 @@ static int tuttirun_run_here(struct start *start)
 	int code = o->log_dir && !o->dry_run ? rank_log_prepare(o->log_dir) : 0;
 
 	if (code == 0 && o->mesh)
-		code = use_mesh(o);
+		code = tuttirun_use_mesh(o);
 	if (code == 0)
-		code = bind_ranks(start, &bindings);
+		code = tuttirun_bind_ranks(start, &bindings);
 	if (code == 0)
 		code = o->explain   ? launch_explain(start, NULL)
 		       : o->dry_run ? dry_run(start, NULL)
@@ -197,12 +197,12 @@ int main(int argc, char **argv)
 	code = options_parse(&options, argc, argv);
 	if (code >= 0)
 		return code;
-	open_missing_streams();
+	tuttirun_open_missing_streams();
 	if (options.trace_dir)
 		setenv("TUTTI_TRACE_DIR", options.trace_dir, 1);
 	code = options_start_hosts(&options) ? hosts_find(&hosts, &options) : 0;
 	if (code == 0) {
-		allow_descriptors(hosts.n ? hosts.n : options.ranks);
+		tuttirun_allow_descriptors(hosts.n ? hosts.n : options.ranks);
 		code = meeting_prepare(&meeting, &options);
 	}
 	if (code == 0)

@@ -24,7 +24,7 @@
 #define POISON      0xa5
 
 /* Without writing nor checking, all iterations are one burst over the same buffers. */
-static bool is_touched(const struct options *o)
+static bool bench_is_touched(const struct options *o)
 {
 	return o->check || o->dirty;
 }
@@ -61,7 +61,7 @@ static int burst_of(const struct bench *b, size_t stride)
 	const struct options *o = b->options;
 	size_t n = burst_bytes(o) / stride / (size_t)o->aggregated;
 
-	if (!is_touched(o))
+	if (!bench_is_touched(o))
 		n = (size_t)o->iterations;
 	if (bench_is_stamped(b) && n > STAMPS_MAX)
 		n = STAMPS_MAX;
@@ -292,7 +292,7 @@ static tutti_status bench_fill(struct bench *b, const struct sample *s, int slot
 
 /* Checks the values that arrived, and those that were sent: these must be as they were, where
  * nothing had to arrive in its place. */
-static uint64_t count_wrong(const struct bench *b, const struct sample *s, int slots)
+static uint64_t bench_count_wrong(const struct bench *b, const struct sample *s, int slots)
 {
 	uint64_t wrong = 0;
 
@@ -313,7 +313,7 @@ static uint64_t count_wrong(const struct bench *b, const struct sample *s, int s
 	return wrong;
 }
 
-static tutti_status iterate_async(struct bench *b, const struct sample *s, int first)
+static tutti_status bench_iterate_async(struct bench *b, const struct sample *s, int first)
 {
 	int calls = b->options->aggregated;
 
@@ -330,7 +330,7 @@ static tutti_status iterate_async(struct bench *b, const struct sample *s, int f
 }
 
 /* In the order of the stream; -z 1: and waited for. */
-static tutti_status iterate_on_gpu(struct bench *b, const struct sample *s, int first)
+static tutti_status bench_iterate_on_gpu(struct bench *b, const struct sample *s, int first)
 {
 	tutti_call call = {.stream = b->gpu->stream};
 
@@ -343,26 +343,26 @@ static tutti_status iterate_on_gpu(struct bench *b, const struct sample *s, int 
 	return b->options->blocking ? gpu_rank_wait(b->gpu) : TUTTI_OK;
 }
 
-static tutti_status iterate_once(struct bench *b, const struct sample *s, int first)
+static tutti_status bench_iterate_once(struct bench *b, const struct sample *s, int first)
 {
 	struct operation o = bench_call(b, s, first, false);
 
 	if (b->gpu)
-		return iterate_on_gpu(b, s, first);
+		return bench_iterate_on_gpu(b, s, first);
 	if (b->options->aggregated > 1 || b->options->blocking == 0)
-		return iterate_async(b, s, first);
+		return bench_iterate_async(b, s, first);
 	return library_call(&o);
 }
 
 /* Each call is timed by itself where the stamps are asked for. */
 static tutti_status bench_iterate(struct bench *b, const struct sample *s, int n, bool is_stamped)
 {
-	int calls = is_touched(b->options) ? b->options->aggregated : 0;
+	int calls = bench_is_touched(b->options) ? b->options->aggregated : 0;
 
 	for (int i = 0; i < n; i++) {
 		if (is_stamped)
 			b->stamps.enter[i] = clock_now_ns();
-		TRY(iterate_once(b, s, i * calls));
+		TRY(bench_iterate_once(b, s, i * calls));
 		if (is_stamped)
 			b->stamps.leave[i] = clock_now_ns();
 	}
@@ -383,15 +383,16 @@ static tutti_status bench_time_calls(struct bench *b, const struct sample *s, in
 }
 
 /* By events: before the first call, and after the last one or, for percentiles, after each. */
-static tutti_status time_on_gpu(struct bench *b, const struct sample *s, int n, double *seconds)
+static tutti_status bench_time_on_gpu(struct bench *b, const struct sample *s, int n,
+				      double *seconds)
 {
-	int calls = is_touched(b->options) ? b->options->aggregated : 0, marks = 1;
+	int calls = bench_is_touched(b->options) ? b->options->aggregated : 0, marks = 1;
 
 	TRY(gpu_rank_mark(b->gpu, 0));
 	if (b->is_captured)
 		TRY(gpu_rank_launch(b->gpu));
 	for (int i = 0; !b->is_captured && i < n; i++) {
-		TRY(iterate_once(b, s, i * calls));
+		TRY(bench_iterate_once(b, s, i * calls));
 		if (bench_is_stamped(b) && i + 1 < n)
 			TRY(gpu_rank_mark(b->gpu, marks++));
 	}
@@ -413,7 +414,7 @@ static tutti_status bench_verify(struct bench *b, struct sample *s, int n)
 
 		if (b->gpu)
 			TRY(bench_gpu_copy(b, true, area_used(b, s, slots)));
-		s->wrong += count_wrong(b, s, slots);
+		s->wrong += bench_count_wrong(b, s, slots);
 		return TUTTI_OK;
 	}
 	TRY(stamps_early(&b->stamps, (size_t)n, b->comm, &early));
@@ -426,10 +427,10 @@ static tutti_status bench_burst(struct bench *b, struct sample *s, int n)
 	int slots = n * b->options->aggregated;
 	double seconds;
 
-	if (is_touched(b->options) && collective_has_data(b->collective))
+	if (bench_is_touched(b->options) && collective_has_data(b->collective))
 		TRY(bench_fill(b, s, slots));
 	TRY(library_call(&(struct operation){.what = CALL_BARRIER, .comm = b->comm}));
-	TRY(b->gpu ? time_on_gpu(b, s, n, &seconds) : bench_time_calls(b, s, n, &seconds));
+	TRY(b->gpu ? bench_time_on_gpu(b, s, n, &seconds) : bench_time_calls(b, s, n, &seconds));
 	s->seconds += seconds;
 	if (b->options->percentiles)
 		latencies_add(&b->latencies, &b->stamps, (size_t)n);
@@ -478,7 +479,7 @@ tutti_status bench_measure(struct bench *b, struct sample *s)
 	int most = burst_of(b, bench_stride_of(o, &s->shape, b->values.element_bytes)), n;
 
 	s->wrong = 0;
-	if (!is_touched(o) && collective_has_data(b->collective))
+	if (!bench_is_touched(o) && collective_has_data(b->collective))
 		TRY(bench_fill(b, s, o->aggregated));
 	for (int i = 0; i < o->warmups; i++)
 		TRY(bench_burst(b, s, 1));

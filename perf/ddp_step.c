@@ -126,7 +126,7 @@ static float perceptron_dot(const float *a, const float *b)
 	return sum;
 }
 
-static void add_scaled(float *to, const float *from, float factor)
+static void ddp_step_add_scaled(float *to, const float *from, float factor)
 {
 	for (int i = 0; i < WIDTH; i++)
 		to[i] += factor * from[i];
@@ -156,8 +156,8 @@ static void perceptron_backward(const float *w, struct perceptron_grads to, cons
 		for (size_t s = 0; s < samples; s++) {
 			size_t at = s * WIDTH + row;
 			float d = out[at] > 0 ? to.dz[at] : 0;
-			add_scaled(to.dw + row * WIDTH, in + s * WIDTH, d);
-			add_scaled(to.spare + s * WIDTH, w + row * WIDTH, d);
+			ddp_step_add_scaled(to.dw + row * WIDTH, in + s * WIDTH, d);
+			ddp_step_add_scaled(to.spare + s * WIDTH, w + row * WIDTH, d);
 		}
 	memcpy(to.dz, to.spare, sizeof *to.dz * WIDTH * samples);
 }

@@ -107,7 +107,7 @@ tutti_status gpu_rank_open(struct gpu_rank **out, int local_rank, tutti_comm *co
 	return status;
 }
 
-static void drop_graph(struct gpu_rank *gpu)
+static void gpu_rank_drop_graph(struct gpu_rank *gpu)
 {
 	if (gpu->graph)
 		graphs.graph_exec_destroy(gpu->graph);
@@ -119,7 +119,7 @@ void gpu_rank_close(struct gpu_rank *gpu)
 {
 	if (!gpu)
 		return;
-	drop_graph(gpu);
+	gpu_rank_drop_graph(gpu);
 	for (int i = 0; i < GPU_RANK_EVENTS; i++)
 		if (gpu->events[i])
 			cuda->event_destroy(gpu->events[i]);
@@ -195,7 +195,7 @@ tutti_status gpu_rank_seconds(struct gpu_rank *gpu, int from, int to, double *se
 /* Of this thread only: other ranks are threads that may do what a capture forbids. */
 tutti_status gpu_rank_capture_begin(struct gpu_rank *gpu)
 {
-	drop_graph(gpu);
+	gpu_rank_drop_graph(gpu);
 	GRAPH_TRY(gpu, stream_begin_capture, gpu->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	return TUTTI_OK;
 }

@@ -120,7 +120,7 @@ static void limits_bandwidth_dirty(struct trial *t, enum pattern pattern, size_t
 }
 
 /* Again and again the same: what is to be found is not what a cold TLB costs. */
-static void try_pattern(struct trial *t, size_t size, enum pattern pattern)
+static void limits_bandwidth_try_pattern(struct trial *t, size_t size, enum pattern pattern)
 {
 	int tries = sizes[size] > (8 << 20) ? TRIES / 4 : TRIES;
 	struct span *spans = limits_bandwidth_spans_of(t->arg, t->rank, size, pattern);
@@ -143,7 +143,7 @@ static int limits_bandwidth_body(struct trial *t)
 {
 	for (size_t size = 0; size < SIZES; size++) {
 		for (int pattern = 0; pattern < PATTERNS; pattern++)
-			try_pattern(t, size, (enum pattern)pattern);
+			limits_bandwidth_try_pattern(t, size, (enum pattern)pattern);
 	}
 	return 0;
 }

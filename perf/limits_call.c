@@ -86,7 +86,7 @@ static int limits_call_calls(const struct trial *t)
 	return t->looks == 0 ? CALLS / 10 : CALLS;
 }
 
-static double time_raw(struct trial *t, uint32_t *sequence)
+static double limits_call_time_raw(struct trial *t, uint32_t *sequence)
 {
 	float data[4] = {0};
 	double start = limits_now();
@@ -96,7 +96,7 @@ static double time_raw(struct trial *t, uint32_t *sequence)
 	return (limits_now() - start) / limits_call_calls(t);
 }
 
-static double time_tutti(const struct trial *t, tutti_comm *comm)
+static double limits_call_time_tutti(const struct trial *t, tutti_comm *comm)
 {
 	float data[4] = {0};
 	double start = limits_now();
@@ -118,8 +118,8 @@ static int limits_call_body(struct trial *t)
 	tutti_comm *comm = limits_join(t);
 
 	for (; limits_again(t, rounds, ROUNDS); rounds++) {
-		raw[rounds] = time_raw(t, &sequence);
-		tutti[rounds] = time_tutti(t, comm);
+		raw[rounds] = limits_call_time_raw(t, &sequence);
+		tutti[rounds] = limits_call_time_tutti(t, comm);
 		extra[rounds] = tutti[rounds] - raw[rounds];
 	}
 	t->shared->figures[t->rank][0] = measure_median(raw, rounds);

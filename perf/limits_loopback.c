@@ -35,7 +35,7 @@ static int limits_loopback_fail(const char *what)
 	return -1;
 }
 
-static int open_socket(void)
+static int limits_loopback_open_socket(void)
 {
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 
@@ -49,7 +49,7 @@ static int open_socket(void)
 static int limits_loopback_listen(void)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int fd = open_socket();
+	int fd = limits_loopback_open_socket();
 
 	if (fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 1) == 0)
 		return fd;
@@ -60,7 +60,7 @@ static int limits_loopback_connect(int listener)
 {
 	struct sockaddr_in at;
 	socklen_t bytes = sizeof at;
-	int fd = open_socket();
+	int fd = limits_loopback_open_socket();
 
 	if (fd >= 0 && getsockname(listener, (struct sockaddr *)&at, &bytes) == 0 &&
 	    connect(fd, (struct sockaddr *)&at, bytes) == 0)

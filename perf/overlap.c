@@ -74,7 +74,7 @@ static void overlap_multiply(const struct setting *at, const float *x, float *y)
 }
 
 /* y (rows, WIDTH) = x (rows, columns) times the matrix. */
-static void multiply_wide(const struct setting *at, const float *x, float *y)
+static void overlap_multiply_wide(const struct setting *at, const float *x, float *y)
 {
 	for (int row = 0; row < at->rows; row++) {
 		float *to = y + (size_t)row * WIDTH;
@@ -92,13 +92,13 @@ static float *small_of(const struct setting *at, int rank)
 	return at->small + (size_t)rank * (size_t)at->rows * (size_t)at->columns;
 }
 
-static tutti_status take_block(void *arg, int rank, void *data, size_t count)
+static tutti_status overlap_take_block(void *arg, int rank, void *data, size_t count)
 {
 	const struct setting *at = arg;
 
 	(void)count;
 	if (at->scatters)
-		multiply_wide(at, small_of(at, rank), data);
+		overlap_multiply_wide(at, small_of(at, rank), data);
 	else
 		overlap_multiply(at, data, small_of(at, rank));
 	return TUTTI_OK;
@@ -119,18 +119,19 @@ static void overlap_compute(struct setting *at)
 {
 	for (int i = 0; i < at->size; i++) {
 		int rank = (at->rank + i) % at->size;
-		(void)take_block(at, rank, at->blocks + (size_t)rank * at->count, at->count);
+		(void)overlap_take_block(at, rank, at->blocks + (size_t)rank * at->count,
+					 at->count);
 	}
 }
 
 static void overlap_run(struct setting *at, int way)
 {
 	if (way == EACH && at->scatters)
-		MUST(tutti_reduce_scatter_each(at->sum, at->count, TUTTI_F32, TUTTI_SUM, take_block,
-					       at, at->comm, NULL));
+		MUST(tutti_reduce_scatter_each(at->sum, at->count, TUTTI_F32, TUTTI_SUM,
+					       overlap_take_block, at, at->comm, NULL));
 	else if (way == EACH)
 		MUST(tutti_all_gather_each(at->blocks + (size_t)at->rank * at->count, at->count,
-					   TUTTI_F32, take_block, at, at->comm, NULL));
+					   TUTTI_F32, overlap_take_block, at, at->comm, NULL));
 	else {
 		if (way == AFTER && at->scatters)
 			overlap_compute(at);
@@ -198,7 +199,7 @@ static void overlap_report(const struct setting *at)
 	       measure_median(cpus[AFTER], n), measure_median(cpus[EACH], n));
 }
 
-static float *new_floats(size_t count)
+static float *overlap_new_floats(size_t count)
 {
 	float *memory = calloc(count, sizeof(float));
 
@@ -217,10 +218,10 @@ static void overlap_make(struct setting *at)
 	if (at->is_zero_copy)
 		MUST(tutti_mem_alloc((void **)&at->blocks, all * sizeof(float), at->comm));
 	else
-		at->blocks = new_floats(all);
-	at->matrix = new_floats((size_t)at->columns * WIDTH);
-	at->small = new_floats(small * (size_t)at->size);
-	at->sum = new_floats(at->count);
+		at->blocks = overlap_new_floats(all);
+	at->matrix = overlap_new_floats((size_t)at->columns * WIDTH);
+	at->small = overlap_new_floats(small * (size_t)at->size);
+	at->sum = overlap_new_floats(at->count);
 	for (size_t i = 0; i < (size_t)at->columns * WIDTH; i++)
 		at->matrix[i] = (float)(i % 13) / 13;
 	for (size_t i = 0; i < small * (size_t)at->size; i++)

@@ -57,7 +57,7 @@ static tutti_status perf_show(struct job *j)
 }
 
 /* Elements of the message, which a barrier has none of. */
-static tutti_status measure_size(struct job *j, struct sample sample, size_t elements)
+static tutti_status perf_measure_size(struct job *j, struct sample sample, size_t elements)
 {
 	struct bench *b = &j->bench;
 	const struct collective *c = b->collective;
@@ -79,19 +79,19 @@ static tutti_status measure_size(struct job *j, struct sample sample, size_t ele
 	return perf_show(j);
 }
 
-static tutti_status sweep_sizes(struct job *j, struct sample sample)
+static tutti_status perf_sweep_sizes(struct job *j, struct sample sample)
 {
 	const struct options *o = j->bench.options;
 	size_t element = element_bytes(sample.dtype);
 
 	for (size_t bytes = o->min_bytes; bytes != SIZE_MAX;
 	     bytes = options_next_size(o, bytes, element))
-		TRY(measure_size(j, sample, bytes / element));
+		TRY(perf_measure_size(j, sample, bytes / element));
 	return TUTTI_OK;
 }
 
 /* Why that half of the table is empty, where the library is the reason. */
-static void explain_in_place(const struct bench *b, struct sample sample)
+static void perf_explain_in_place(const struct bench *b, struct sample sample)
 {
 	const char *why;
 
@@ -101,7 +101,7 @@ static void explain_in_place(const struct bench *b, struct sample sample)
 		results_left_out("in place", why);
 }
 
-static tutti_status sweep_roots(struct job *j, struct sample sample)
+static tutti_status perf_sweep_roots(struct job *j, struct sample sample)
 {
 	struct bench *b = &j->bench;
 	int first = b->options->root, last = first;
@@ -114,22 +114,22 @@ static tutti_status sweep_roots(struct job *j, struct sample sample)
 		first = last = 0;
 	TRY(bench_values(b, &sample));
 	for (sample.root = first; sample.root <= last; sample.root++) {
-		explain_in_place(b, sample);
-		TRY(sweep_sizes(j, sample));
+		perf_explain_in_place(b, sample);
+		TRY(perf_sweep_sizes(j, sample));
 	}
 	return TUTTI_OK;
 }
 
 /* One type and operation; of those that -d all and -o all ask for, what the library lacks is left
  * out. */
-static tutti_status sweep_one(struct job *j, struct sample sample)
+static tutti_status perf_sweep_one(struct job *j, struct sample sample)
 {
 	const struct collective *c = j->bench.collective;
 	const char *why = perf_refusal(&j->bench, &sample);
 	char subject[64];
 
 	if (!why)
-		return sweep_roots(j, sample);
+		return perf_sweep_roots(j, sample);
 	snprintf(subject, sizeof subject, "%s %s", element_name(sample.dtype),
 		 c->is_reduced ? op_name(sample.op) : "is left out");
 	if (j->bench.rank == 0)
@@ -145,7 +145,7 @@ static tutti_status perf_sweep(struct job *j)
 	bool is_reduced = j->bench.collective->is_reduced;
 
 	if (!collective_has_data(j->bench.collective))
-		return measure_size(j, (struct sample){0}, 0);
+		return perf_measure_size(j, (struct sample){0}, 0);
 
 	for (int dtype = 0; dtype < DTYPES; dtype++) {
 		for (int op = 0; op < (is_reduced ? OPS : 1); op++) {
@@ -155,7 +155,7 @@ static tutti_status perf_sweep(struct job *j)
 						   : o->dtype == ALL || o->dtype == dtype;
 
 			if (is_asked)
-				TRY(sweep_one(j, s));
+				TRY(perf_sweep_one(j, s));
 		}
 	}
 	return TUTTI_OK;
@@ -204,7 +204,7 @@ static bool perf_has_room(const struct plan *plan, tutti_comm *comm)
 }
 
 /* Whether there is a GPU, if one is asked for. */
-static bool has_gpu(const struct options *o, tutti_comm *comm)
+static bool perf_has_gpu(const struct options *o, tutti_comm *comm)
 {
 	const char *why;
 
@@ -217,10 +217,10 @@ static bool has_gpu(const struct options *o, tutti_comm *comm)
 
 /* Collective, and before anything is taken: whether there is memory on all machines, and the file
  * for rank 0. */
-static tutti_status can_begin(struct job *j, const struct plan *plan, tutti_comm *comm)
+static tutti_status perf_can_begin(struct job *j, const struct plan *plan, tutti_comm *comm)
 {
 	const struct options *o = plan->options;
-	int32_t can = has_gpu(o, comm) && perf_has_room(plan, comm);
+	int32_t can = perf_has_gpu(o, comm) && perf_has_room(plan, comm);
 
 	if (can && tutti_local_rank(comm) == 0)
 		can = load_start(&j->load, o->load);
@@ -233,7 +233,7 @@ static tutti_status can_begin(struct job *j, const struct plan *plan, tutti_comm
 
 static tutti_status perf_measure(struct job *j, const struct plan *plan, tutti_comm *comm)
 {
-	TRY(can_begin(j, plan, comm));
+	TRY(perf_can_begin(j, plan, comm));
 	if (j->is_refused)
 		return TUTTI_OK;
 	j->has_joined = true;
@@ -286,7 +286,7 @@ static int perf_run(tutti_comm *comm, const void *arg)
 
 /* A GPU is current before the communicators are made: so their kernels may meet. A failure comes
  * again when the ranks open theirs. */
-static struct gpu_rank *open_first_gpu(const struct options *o)
+static struct gpu_rank *perf_open_first_gpu(const struct options *o)
 {
 	const char *why, *local = getenv("LOCAL_RANK");
 	struct gpu_rank *gpu = NULL;
@@ -302,7 +302,7 @@ static int perf_take_part(int rank, void *arg)
 {
 	const struct plan *plan = arg;
 	const struct options *o = plan->options;
-	struct gpu_rank *first = open_first_gpu(o);
+	struct gpu_rank *first = perf_open_first_gpu(o);
 	/* Whose memory --zero-copy asks for. */
 	const tutti_config config = {.device = first ? first->ordinal + 1 : 0};
 	int n = o->threads, code = 3;

@@ -86,7 +86,7 @@ static const struct rpc_contender *contenders[CONTENDERS_MAX] = {
 
 /* ---- rounds ---- */
 
-static void give_job(int contender, int calls, size_t bytes)
+static void rpc_perf_give_job(int contender, int calls, size_t bytes)
 {
 	struct job given = {contender, calls, bytes};
 	tutti_rpc_piece piece = {&given, sizeof given};
@@ -95,7 +95,7 @@ static void give_job(int contender, int calls, size_t bytes)
 		MUST(tutti_rpc_call(rpc_perf_rpc, 1, "next", &piece, 1, NULL, NULL));
 }
 
-static void fail_if(bool failed, const char *who)
+static void rpc_perf_fail_if(bool failed, const char *who)
 {
 	if (!failed)
 		return;
@@ -156,9 +156,9 @@ static double rpc_perf_time(int contender, const struct kind *k, uint64_t number
 		return 0;
 	if (k->data)
 		rpc_perf_change(k->data, k->bytes, number);
-	give_job(contender, k->calls, k->bytes);
+	rpc_perf_give_job(contender, k->calls, k->bytes);
 	double begin = measure_seconds(CLOCK_MONOTONIC);
-	fail_if(rpc_perf_call_each(c, k), c->name);
+	rpc_perf_fail_if(rpc_perf_call_each(c, k), c->name);
 	return (measure_seconds(CLOCK_MONOTONIC) - begin) / k->calls;
 }
 
@@ -203,7 +203,7 @@ static void rpc_perf_measure_long(size_t bytes)
 	struct kind k = {bytes > 8 * MEBI ? 1 : 8, 1, calloc(1, bytes), bytes};
 	char what[32];
 
-	fail_if(!k.data, "the memory of a payload");
+	rpc_perf_fail_if(!k.data, "the memory of a payload");
 	rpc_perf_measure(&k);
 	snprintf(what, sizeof what, "MB/s, %zu MiB", bytes / MEBI);
 	rpc_perf_print_row(what, (double)bytes / 1e6);
@@ -240,7 +240,7 @@ static void rpc_perf_call_all(void)
 	rpc_perf_measure_long(MEBI);
 	if (setting.mib > 1)
 		rpc_perf_measure_long((size_t)setting.mib * MEBI);
-	give_job(-1, 0, 0);
+	rpc_perf_give_job(-1, 0, 0);
 }
 
 static void serve_all(void)
@@ -251,12 +251,12 @@ static void serve_all(void)
 		struct job now = job;
 		if (now.contender < 0)
 			return;
-		fail_if(contenders[now.contender]->serve(now.calls, now.bytes),
-			contenders[now.contender]->name);
+		rpc_perf_fail_if(contenders[now.contender]->serve(now.calls, now.bytes),
+				 contenders[now.contender]->name);
 	}
 }
 
-static void connect_peers(int rank)
+static void rpc_perf_connect_peers(int rank)
 {
 	static uint8_t address[RPC_PERF_ADDRESS];
 
@@ -264,11 +264,11 @@ static void connect_peers(int rank)
 		if (!contenders[c]->listen)
 			continue;
 		if (rank == 1)
-			fail_if(contenders[c]->listen(address), contenders[c]->name);
+			rpc_perf_fail_if(contenders[c]->listen(address), contenders[c]->name);
 		MUST(tutti_broadcast(address, address, sizeof address, TUTTI_U8, 1, rpc_perf_comm,
 				     NULL));
 		if (rank == 0)
-			fail_if(contenders[c]->connect(address), contenders[c]->name);
+			rpc_perf_fail_if(contenders[c]->connect(address), contenders[c]->name);
 	}
 }
 
@@ -283,8 +283,8 @@ static void rpc_perf_run(void)
 
 	memcpy(functions + 1, rpc_perf_functions, sizeof rpc_perf_functions);
 	MUST(tutti_rpc_create(&rpc_perf_rpc, rpc_perf_comm, &config));
-	connect_peers(rank);
-	fail_if(rank == 0 && setting.load && !load_start(&load, setting.load), "--load");
+	rpc_perf_connect_peers(rank);
+	rpc_perf_fail_if(rank == 0 && setting.load && !load_start(&load, setting.load), "--load");
 	if (rank == 0)
 		rpc_perf_call_all();
 	else

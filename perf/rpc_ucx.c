@@ -53,19 +53,19 @@ static void rpc_ucx_finish(void *request)
 }
 
 /* Frees a copy of an answer when it is sent. */
-static void answer_sent(void *request, ucs_status_t status, void *copy)
+static void rpc_ucx_answer_sent(void *request, ucs_status_t status, void *copy)
 {
 	(void)status;
 	ucp_request_free(request);
 	free(copy);
 }
 
-static void send_answer(ucp_ep_h to, const void *data, size_t bytes)
+static void rpc_ucx_send_answer(ucp_ep_h to, const void *data, size_t bytes)
 {
 	void *copy = malloc(bytes);
 	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
 						     UCP_OP_ATTR_FIELD_USER_DATA,
-				     .cb.send = answer_sent,
+				     .cb.send = rpc_ucx_answer_sent,
 				     .user_data = copy};
 
 	memcpy(copy, data, bytes);
@@ -90,13 +90,13 @@ static void rpc_ucx_landed(void *request, ucs_status_t status, size_t length, vo
 
 	if (request)
 		ucp_request_free(request);
-	send_answer(l->from, &digest, sizeof digest);
+	rpc_ucx_send_answer(l->from, &digest, sizeof digest);
 	free(l->data);
 	free(l);
 }
 
-static ucs_status_t on_request(void *arg, const void *header, size_t header_bytes, void *data,
-			       size_t bytes, const ucp_am_recv_param_t *param)
+static ucs_status_t rpc_ucx_on_request(void *arg, const void *header, size_t header_bytes,
+				       void *data, size_t bytes, const ucp_am_recv_param_t *param)
 {
 	(void)arg;
 	(void)header;
@@ -104,9 +104,9 @@ static ucs_status_t on_request(void *arg, const void *header, size_t header_byte
 	if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
 		uint64_t digest = bytes > RPC_PERF_SHORT ? rpc_perf_digest(data, bytes) : 0;
 		if (bytes > RPC_PERF_SHORT)
-			send_answer(param->reply_ep, &digest, sizeof digest);
+			rpc_ucx_send_answer(param->reply_ep, &digest, sizeof digest);
 		else
-			send_answer(param->reply_ep, data, bytes);
+			rpc_ucx_send_answer(param->reply_ep, data, bytes);
 		return UCS_OK;
 	}
 	struct landing *l = malloc(sizeof *l);
@@ -121,8 +121,8 @@ static ucs_status_t on_request(void *arg, const void *header, size_t header_byte
 	return UCS_INPROGRESS; /* data belong to the receive */
 }
 
-static ucs_status_t on_answer(void *arg, const void *header, size_t header_bytes, void *data,
-			      size_t bytes, const ucp_am_recv_param_t *param)
+static ucs_status_t rpc_ucx_on_answer(void *arg, const void *header, size_t header_bytes,
+				      void *data, size_t bytes, const ucp_am_recv_param_t *param)
 {
 	(void)arg;
 	(void)header;
@@ -132,7 +132,7 @@ static ucs_status_t on_answer(void *arg, const void *header, size_t header_bytes
 	return UCS_OK;
 }
 
-static int open_worker(void)
+static int rpc_ucx_open_worker(void)
 {
 	ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
 	ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -144,22 +144,22 @@ static int open_worker(void)
 	if (status == UCS_OK)
 		status = ucp_worker_create(ucx.context, &worker, &ucx.worker);
 	handler.id = REQUEST;
-	handler.cb = on_request;
+	handler.cb = rpc_ucx_on_request;
 	if (status == UCS_OK)
 		status = ucp_worker_set_am_recv_handler(ucx.worker, &handler);
 	handler.id = ANSWER;
-	handler.cb = on_answer;
+	handler.cb = rpc_ucx_on_answer;
 	if (status == UCS_OK)
 		status = ucp_worker_set_am_recv_handler(ucx.worker, &handler);
 	return status == UCS_OK ? 0 : rpc_ucx_fail("a worker", status);
 }
 
-static int listen_there(void *to)
+static int rpc_ucx_listen_there(void *to)
 {
 	ucp_address_t *address;
 	size_t bytes;
 
-	if (open_worker())
+	if (rpc_ucx_open_worker())
 		return -1;
 	ucs_status_t status = ucp_worker_get_address(ucx.worker, &address, &bytes);
 	if (status != UCS_OK)
@@ -171,12 +171,12 @@ static int listen_there(void *to)
 	return fits ? 0 : rpc_ucx_fail("its address", UCS_ERR_BUFFER_TOO_SMALL);
 }
 
-static int connect_there(const void *address)
+static int rpc_ucx_connect_there(const void *address)
 {
 	ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
 				  .address = address};
 
-	if (open_worker())
+	if (rpc_ucx_open_worker())
 		return -1;
 	ucs_status_t status = ucp_ep_create(ucx.worker, &params, &ucx.to_callee);
 	return status == UCS_OK ? 0 : rpc_ucx_fail("an endpoint", status);
@@ -235,8 +235,8 @@ static const char *rpc_ucx_version(void)
 
 const struct rpc_contender rpc_perf_ucx = {.name = "ucx",
 					   .version = rpc_ucx_version,
-					   .listen = listen_there,
-					   .connect = connect_there,
+					   .listen = rpc_ucx_listen_there,
+					   .connect = rpc_ucx_connect_there,
 					   .begin = rpc_ucx_begin,
 					   .end = rpc_ucx_end,
 					   .serve = rpc_ucx_serve,

@@ -35,12 +35,12 @@ static uint64_t random_bits(uint64_t a, uint64_t b)
 	return values_mix(a * 0x9e3779b97f4a7c15u + values_mix(b + 0x632be59bd9b4e019u));
 }
 
-static int64_t at_least_1(int64_t n)
+static int64_t values_at_least_1(int64_t n)
 {
 	return n > 1 ? n : 1;
 }
 
-static int at_most(int n, int64_t max)
+static int values_at_most(int n, int64_t max)
 {
 	return n < max ? n : (int)max;
 }
@@ -54,8 +54,8 @@ static void plan_sums(struct maker *m)
 	m->unit = 1;
 	if (m->op == TUTTI_AVG && element_is_float(m->dtype) && m->ranks <= exact)
 		m->unit = m->ranks;
-	m->limit = at_least_1(exact / m->unit / m->ranks);
-	m->active = at_most(m->ranks, exact / m->unit / m->limit);
+	m->limit = values_at_least_1(exact / m->unit / m->ranks);
+	m->active = values_at_most(m->ranks, exact / m->unit / m->limit);
 }
 
 static struct maker values_plan(int ranks, tutti_dtype dtype, tutti_op op, bool is_reduced)
@@ -65,7 +65,7 @@ static struct maker values_plan(int ranks, tutti_dtype dtype, tutti_op op, bool 
 	if (op == TUTTI_SUM || op == TUTTI_AVG)
 		plan_sums(&m);
 	else if (op == TUTTI_PROD)
-		m.active = at_most(ranks, 5); /* 3 * 2^5 fits in 7 bits */
+		m.active = values_at_most(ranks, 5); /* 3 * 2^5 fits in 7 bits */
 	return m;
 }
 
@@ -205,7 +205,7 @@ size_t values_bytes(int ranks, tutti_dtype dtype)
 	return ((size_t)ranks + 1) * VALUES_PERIOD * element_bytes(dtype);
 }
 
-static void make_table(const struct maker *m, int rank, unsigned char *table)
+static void values_make_table(const struct maker *m, int rank, unsigned char *table)
 {
 	size_t element = element_bytes(m->dtype);
 
@@ -225,12 +225,13 @@ static struct tables *values_make_tables(const struct maker *m)
 		return NULL;
 	*t = (struct tables){all_tables, m->ranks, 0, m->dtype, m->op, m->is_reduced};
 	for (int rank = VALUES_RESULT; rank < m->ranks; rank++)
-		make_table(m, rank, t->bytes + table_at(m->ranks, rank, element_bytes(m->dtype)));
+		values_make_table(m, rank,
+				  t->bytes + table_at(m->ranks, rank, element_bytes(m->dtype)));
 	all_tables = t;
 	return t;
 }
 
-static struct tables *find_tables(const struct maker *m)
+static struct tables *values_find_tables(const struct maker *m)
 {
 	struct tables *t = all_tables;
 
@@ -247,7 +248,7 @@ bool values_init(struct values *v, int ranks, tutti_dtype dtype, tutti_op op, bo
 
 	*v = (struct values){.ranks = ranks, .element_bytes = element_bytes(dtype)};
 	pthread_mutex_lock(&lock);
-	t = find_tables(&m);
+	t = values_find_tables(&m);
 	if (!t)
 		t = values_make_tables(&m);
 	if (t) {

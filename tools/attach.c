@@ -53,7 +53,7 @@ static const struct trace_page *attach_map_page(int fd, size_t *bytes)
 
 /* INVALID, UNSUPPORTED, MEMORY as trace_read. IN_PROGRESS: it was left by another process, whose
  * child this is. */
-static tutti_status read_fd(int fd, int pid, struct trace_process *process)
+static tutti_status attach_read_fd(int fd, int pid, struct trace_process *process)
 {
 	char who[40];
 	size_t bytes;
@@ -107,7 +107,7 @@ static enum attach_code attach_look_at(int dir, const char *name, int pid,
 	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0) /* it was closed just now */
 		return ATTACH_NO_TUTTI;
-	tutti_status status = read_fd(fd, pid, process);
+	tutti_status status = attach_read_fd(fd, pid, process);
 	close(fd);
 	if (status != TUTTI_OK && status != TUTTI_IN_PROGRESS)
 		snprintf(why, why_bytes, "%s.", last_error());

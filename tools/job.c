@@ -40,7 +40,7 @@ static int parent_of(int pid)
 	return end && strlen(end) > 4 ? atoi(end + 4) : 0;
 }
 
-static struct family read_family(void)
+static struct family job_read_family(void)
 {
 	struct family f = {0};
 	struct dirent *entry;
@@ -102,7 +102,7 @@ static int job_by_rank(const void *a, const void *b)
 
 /* tuttirun's guard is no rank, nor is this process, if tuttirun has started it. The tuttirun of a
  * host that another one has started here (--hosts) has ranks. */
-static void add_leaders(struct job_list *leaders, const struct family *f, int launcher)
+static void job_add_leaders(struct job_list *leaders, const struct family *f, int launcher)
 {
 	for (size_t i = 0; i < f->count; i++) {
 		int pid = f->member[i][0];
@@ -110,7 +110,7 @@ static void add_leaders(struct job_list *leaders, const struct family *f, int la
 		if (f->member[i][1] != launcher || pid == getpid())
 			continue;
 		if (job_is_launcher(pid)) {
-			add_leaders(leaders, f, pid);
+			job_add_leaders(leaders, f, pid);
 			continue;
 		}
 		leaders->processes = must_have(realloc(
@@ -123,9 +123,9 @@ static void add_leaders(struct job_list *leaders, const struct family *f, int la
 struct job_list job_list(int launcher)
 {
 	struct job_list list = {0}, leaders = {0};
-	struct family f = read_family();
+	struct family f = job_read_family();
 
-	add_leaders(&leaders, &f, launcher);
+	job_add_leaders(&leaders, &f, launcher);
 	if (leaders.count)
 		qsort(leaders.processes, leaders.count, sizeof *leaders.processes, job_by_rank);
 	for (size_t i = 0; i < leaders.count; i++)

@@ -20,8 +20,8 @@ static const char *unit_name(const tutti_trainer *trainer, int unit)
 	return trainer->model.units[unit].name;
 }
 
-static tutti_status check_micro_batch(const tutti_trainer *trainer, tutti_pass pass, double items,
-				      const int *all_done)
+static tutti_status hooks_check_micro_batch(const tutti_trainer *trainer, tutti_pass pass,
+					    double items, const int *all_done)
 {
 	if (pass < TUTTI_PASS_LAST || pass > TUTTI_PASS_EVAL)
 		return fail_invalid("tutti_micro_batch: there is no pass %d.", (int)pass);
@@ -42,7 +42,7 @@ static tutti_status check_micro_batch(const tutti_trainer *trainer, tutti_pass p
 }
 
 /* Sets *all_done if no rank has items. */
-static tutti_status ask_all_done(tutti_trainer *trainer, double items, int *all_done)
+static tutti_status hooks_ask_all_done(tutti_trainer *trainer, double items, int *all_done)
 {
 	double most = items;
 
@@ -78,7 +78,7 @@ static tutti_status hooks_begin_step(tutti_trainer *trainer, double items)
 }
 
 /* Ends the micro-batch before this one, if it was a training one of this step. */
-static tutti_status end_micro_batch(tutti_trainer *trainer)
+static tutti_status hooks_end_micro_batch(tutti_trainer *trainer)
 {
 	if (!trainer->batch.is_open || trainer->batch.pass != TUTTI_PASS_ACCUMULATE)
 		return TUTTI_OK;
@@ -89,13 +89,13 @@ static tutti_status end_micro_batch(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-static tutti_status begin_micro_batch(tutti_trainer *trainer, tutti_pass pass, double items)
+static tutti_status hooks_begin_micro_batch(tutti_trainer *trainer, tutti_pass pass, double items)
 {
 	if (pass == TUTTI_PASS_ACCUMULATE) {
 		TRY(params_drop(trainer)); /* their slots count for memory_limit */
 		TRY(grads_reserve(trainer, 1));
 	}
-	TRY(end_micro_batch(trainer));
+	TRY(hooks_end_micro_batch(trainer));
 	TRY(params_expect(trainer));
 	if (pass != TUTTI_PASS_EVAL) {
 		if (trainer->step.state == STEP_CLOSED)
@@ -132,13 +132,13 @@ tutti_status tutti_grads_hold(tutti_trainer *trainer, int is_held)
 tutti_status tutti_micro_batch(tutti_trainer *trainer, tutti_pass pass, double items, int *all_done)
 {
 	TRY(trainer_check(trainer, "tutti_micro_batch"));
-	TRY(check_micro_batch(trainer, pass, items, all_done));
+	TRY(hooks_check_micro_batch(trainer, pass, items, all_done));
 	if (all_done) {
-		TRY(ask_all_done(trainer, items, all_done));
+		TRY(hooks_ask_all_done(trainer, items, all_done));
 		if (*all_done)
 			return TUTTI_OK;
 	}
-	return begin_micro_batch(trainer, pass, items);
+	return hooks_begin_micro_batch(trainer, pass, items);
 }
 
 float tutti_grad_scale(const tutti_trainer *trainer)
@@ -146,7 +146,7 @@ float tutti_grad_scale(const tutti_trainer *trainer)
 	return trainer ? loss_scale_now(&trainer->scale) : 1;
 }
 
-static tutti_status check_unit(const tutti_trainer *trainer, const char *function, int unit)
+static tutti_status hooks_check_unit(const tutti_trainer *trainer, const char *function, int unit)
 {
 	TRY(trainer_check(trainer, function));
 	if (unit < 0 || unit >= trainer->model.unit_count)
@@ -166,7 +166,7 @@ static tutti_status check_unit(const tutti_trainer *trainer, const char *functio
 static tutti_status unit_end(tutti_trainer *trainer, const char *function, int unit,
 			     enum unit_pass pass)
 {
-	TRY(check_unit(trainer, function, unit));
+	TRY(hooks_check_unit(trainer, function, unit));
 	if (trainer->batch.open_pass != pass || trainer->batch.open_unit != unit)
 		return fail_invalid("%s: unit '%s' is not in %s: call tutti_%s_begin for it first.",
 				    function, unit_name(trainer, unit), pass_name(pass),
@@ -178,7 +178,7 @@ static tutti_status unit_end(tutti_trainer *trainer, const char *function, int u
 
 tutti_status tutti_forward_begin(tutti_trainer *trainer, int unit)
 {
-	TRY(check_unit(trainer, "tutti_forward_begin", unit));
+	TRY(hooks_check_unit(trainer, "tutti_forward_begin", unit));
 	TRY(trainer_check_no_unit(trainer, "tutti_forward_begin"));
 	TRY(grads_poll(trainer));
 	TRY(params_open(trainer, unit, UNIT_FORWARD));
@@ -199,7 +199,7 @@ tutti_status tutti_forward_end(tutti_trainer *trainer, int unit)
 }
 
 /* All forwards are counted now: each parameter waits for its units that ran. */
-static void begin_backward(tutti_trainer *trainer)
+static void hooks_begin_backward(tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++)
 		trainer->tensors[p].pending = 0;
@@ -211,7 +211,7 @@ static void begin_backward(tutti_trainer *trainer)
 	trainer->batch.backward_begun = true;
 }
 
-static tutti_status check_backward(const tutti_trainer *trainer, int unit)
+static tutti_status hooks_check_backward(const tutti_trainer *trainer, int unit)
 {
 	const struct unit_state *state = &trainer->units[unit];
 
@@ -244,11 +244,11 @@ static tutti_status check_backward(const tutti_trainer *trainer, int unit)
 
 tutti_status tutti_backward_begin(tutti_trainer *trainer, int unit)
 {
-	TRY(check_unit(trainer, "tutti_backward_begin", unit));
+	TRY(hooks_check_unit(trainer, "tutti_backward_begin", unit));
 	TRY(trainer_check_no_unit(trainer, "tutti_backward_begin"));
-	TRY(check_backward(trainer, unit));
+	TRY(hooks_check_backward(trainer, unit));
 	if (!trainer->batch.backward_begun && !trainer->batch.is_held)
-		begin_backward(trainer);
+		hooks_begin_backward(trainer);
 	TRY(grads_poll(trainer));
 	TRY(params_open(trainer, unit, UNIT_BACKWARD));
 	for (const int *span = trainer->layout.unit_spans[unit]; *span >= 0; span++)

@@ -68,7 +68,7 @@ static void params_set_values(tutti_trainer *trainer, int param, size_t first, s
 }
 
 /* After this call no copy has the old values. *param as trainer_find_param sets it. */
-static tutti_status prepare_to_set(tutti_trainer *trainer, const char *function, int *param)
+static tutti_status params_prepare_to_set(tutti_trainer *trainer, const char *function, int *param)
 {
 	TRY(trainer_find_param(trainer, function, param));
 	TRY(trainer_check_no_unit(trainer, function));
@@ -79,7 +79,7 @@ tutti_status tutti_param_init_normal(tutti_trainer *trainer, int param, float me
 {
 	float values[CHUNK];
 
-	TRY(prepare_to_set(trainer, "tutti_param_init_normal", &param));
+	TRY(params_prepare_to_set(trainer, "tutti_param_init_normal", &param));
 	if (param < 0)
 		return TUTTI_OK;
 	const struct param *of = &trainer->model.params[param];
@@ -100,7 +100,7 @@ tutti_status tutti_param_init_constant(tutti_trainer *trainer, int param, float 
 {
 	float values[CHUNK];
 
-	TRY(prepare_to_set(trainer, "tutti_param_init_constant", &param));
+	TRY(params_prepare_to_set(trainer, "tutti_param_init_constant", &param));
 	if (param < 0)
 		return TUTTI_OK;
 	for (size_t i = 0; i < CHUNK; i++)
@@ -118,8 +118,8 @@ struct asked {
 	size_t first, count;
 };
 
-static tutti_status check_range(const tutti_trainer *trainer, struct asked asked,
-				const void *values)
+static tutti_status params_check_range(const tutti_trainer *trainer, struct asked asked,
+				       const void *values)
 {
 	int param = asked.param;
 
@@ -168,7 +168,8 @@ static void params_read_own(tutti_trainer *trainer, int param, size_t i, size_t 
 }
 
 /* The lowest rank with a piece of counted elements gives it to all. */
-static tutti_status read_from_all(tutti_trainer *trainer, const struct asked *asked, float *values)
+static tutti_status params_read_from_all(tutti_trainer *trainer, const struct asked *asked,
+					 float *values)
 {
 	int param = asked->param;
 	memset(values, 0, asked->count * sizeof *values);
@@ -186,17 +187,18 @@ tutti_status tutti_param_read(tutti_trainer *trainer, int param, size_t first, s
 {
 	const struct asked asked = {"tutti_param_read", param, first, count};
 
-	TRY(check_range(trainer, asked, values));
+	TRY(params_check_range(trainer, asked, values));
 	if (count == 0)
 		return TUTTI_OK;
 	if (trainer->mesh || bucket_of(trainer, param)->span->is_split)
-		return read_from_all(trainer, &asked, values);
+		return params_read_from_all(trainer, &asked, values);
 	piece_read(trainer, piece_of(trainer, param), first, count, values);
 	return TUTTI_OK;
 }
 
 /* MISMATCH on all ranks: one of them passes something else than rank 0. */
-static tutti_status compare_values(tutti_trainer *trainer, struct asked asked, const float *values)
+static tutti_status params_compare_values(tutti_trainer *trainer, struct asked asked,
+					  const float *values)
 {
 	const uint64_t range[3] = {(uint64_t)asked.param, asked.first, asked.count};
 	uint64_t *hashes = calloc((size_t)trainer->job.size, sizeof *hashes);
@@ -221,7 +223,8 @@ static tutti_status compare_values(tutti_trainer *trainer, struct asked asked, c
 		    trainer_whole(trainer)->params[asked.param].name);
 }
 
-static void write_own(tutti_trainer *trainer, int param, size_t i, size_t count, float *values)
+static void params_write_own(tutti_trainer *trainer, int param, size_t i, size_t count,
+			     float *values)
 {
 	params_set_values(trainer, param, i, count, values);
 }
@@ -232,11 +235,11 @@ tutti_status tutti_param_write(tutti_trainer *trainer, int param, size_t first, 
 	const struct asked asked = {"tutti_param_write", param, first, count};
 
 	TRY(trainer_check(trainer, "tutti_param_write"));
-	TRY(job_agree(trainer, check_range(trainer, asked, values)));
-	TRY(compare_values(trainer, asked, values));
-	TRY(prepare_to_set(trainer, "tutti_param_write", &param));
+	TRY(job_agree(trainer, params_check_range(trainer, asked, values)));
+	TRY(params_compare_values(trainer, asked, values));
+	TRY(params_prepare_to_set(trainer, "tutti_param_write", &param));
 	if (count && param >= 0)
-		for_own(trainer, param, &asked, (float *)values, write_own);
+		for_own(trainer, param, &asked, (float *)values, params_write_own);
 	return TUTTI_OK;
 }
 
@@ -338,7 +341,7 @@ static int odd_rank(const struct held *held, int size, int stride)
 }
 
 /* Hashes whole values if every rank of comm has them, otherwise this rank's part. */
-static void hash_params(const tutti_trainer *trainer, struct held *held)
+static void params_hash_params(const tutti_trainer *trainer, struct held *held)
 {
 	size_t width = dtype_bytes(trainer->config.param_dtype);
 
@@ -369,7 +372,7 @@ static tutti_status params_compare_replicas(tutti_trainer *trainer, struct held 
 	const struct tutti_model *whole = trainer_whole(trainer);
 	int count = whole->param_count;
 
-	hash_params(trainer, held + (size_t)trainer->job.rank * (size_t)count);
+	params_hash_params(trainer, held + (size_t)trainer->job.rank * (size_t)count);
 	TRY(job_all_gather(trainer, held, (size_t)count * sizeof *held));
 	for (int p = 0; p < count; p++) {
 		int rank = odd_rank(held + p, trainer->job.size, count);

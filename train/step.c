@@ -17,7 +17,7 @@
 
 enum { HOOK_BYTES = 320 };
 
-static int first_missing(const tutti_trainer *trainer)
+static int step_first_missing(const tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++) {
 		const struct param *param = &trainer->model.params[p];
@@ -29,7 +29,7 @@ static int first_missing(const tutti_trainer *trainer)
 }
 
 /* Finds the unit that has not ended its backward, and the hook that is missing. */
-static void report_find_hook(const tutti_trainer *trainer, struct step_report *report)
+static void step_report_find_hook(const tutti_trainer *trainer, struct step_report *report)
 {
 	const struct tutti_model *model = &trainer->model;
 	uint8_t use = 0;
@@ -48,23 +48,23 @@ static void report_find_hook(const tutti_trainer *trainer, struct step_report *r
 }
 
 /* Sets this rank's report of the step. local: why it cannot update, or OK. */
-static void report_fill(tutti_trainer *trainer, tutti_status local)
+static void step_report_fill(tutti_trainer *trainer, tutti_status local)
 {
 	struct step_report *report = &trainer->step.reports[trainer->rank];
 
 	*report = (struct step_report){.items = trainer->step.items,
 				       .order = trainer->step.order,
-				       .missing = first_missing(trainer),
+				       .missing = step_first_missing(trainer),
 				       .status = (int32_t)local,
 				       .batches = trainer->step.micro_batches + 1,
 				       .is_uneven = trainer->step.is_uneven,
 				       .is_given_up = trainer->step.is_given_up};
 	if (report->missing >= 0)
-		report_find_hook(trainer, report);
+		step_report_find_hook(trainer, report);
 }
 
 /* The unit of a report's use. Ranks that reduce with each other have the same units. */
-static const struct unit *report_unit_of(const struct tutti_model *model, int param, int use)
+static const struct unit *step_report_unit_of(const struct tutti_model *model, int param, int use)
 {
 	int unit = model->params[param].unit;
 
@@ -75,11 +75,11 @@ static const struct unit *report_unit_of(const struct tutti_model *model, int pa
 }
 
 /* Writes which call is missing, and where. */
-static void report_describe_hook(const tutti_trainer *trainer, const struct step_report *report,
-				 char text[HOOK_BYTES])
+static void step_report_describe_hook(const tutti_trainer *trainer,
+				      const struct step_report *report, char text[HOOK_BYTES])
 {
 	const struct tutti_model *model = &trainer->model;
-	const struct unit *unit = report_unit_of(model, report->missing, report->use);
+	const struct unit *unit = step_report_unit_of(model, report->missing, report->use);
 	const char *callback = trainer->batch.last_callback;
 	bool is_own = unit == &model->units[model->params[report->missing].unit];
 	char name[MODEL_NAME_BYTES + 8] = "that unit";
@@ -115,7 +115,7 @@ struct looked_at {
 	const char *step, *so; /* "this step" and what follows, for the message */
 };
 
-static bool report_has_failed(const tutti_trainer *trainer, int rank)
+static bool step_report_has_failed(const tutti_trainer *trainer, int rank)
 {
 	const struct step_report *report = &trainer->step.reports[rank];
 
@@ -123,12 +123,12 @@ static bool report_has_failed(const tutti_trainer *trainer, int rank)
 }
 
 /* why: of that rank, if it has failed. */
-static tutti_status check_finished(const tutti_trainer *trainer, struct looked_at at,
-				   const struct kept_error *why)
+static tutti_status step_check_finished(const tutti_trainer *trainer, struct looked_at at,
+					const struct kept_error *why)
 {
 	const struct step_report *report = &trainer->step.reports[at.rank];
 
-	if (report_has_failed(trainer, at.rank))
+	if (step_report_has_failed(trainer, at.rank))
 		return fail((tutti_status)report->status, "Rank %d could not %s in %s, so %s: %s",
 			    job_rank_of(trainer, at.rank),
 			    report->is_given_up ? "compute its part" : "make its optimizer state",
@@ -137,7 +137,7 @@ static tutti_status check_finished(const tutti_trainer *trainer, struct looked_a
 		return TUTTI_OK;
 	const struct param *param = &trainer->model.params[report->missing];
 	char hook[HOOK_BYTES];
-	report_describe_hook(trainer, report, hook);
+	step_report_describe_hook(trainer, report, hook);
 	return fail_invalid("Rank %d did not finish the gradient of parameter '%s' of unit '%s' "
 			    "in %s, so %s: %s.",
 			    job_rank_of(trainer, at.rank), param->name,
@@ -145,14 +145,14 @@ static tutti_status check_finished(const tutti_trainer *trainer, struct looked_a
 }
 
 /* Collective if that rank has failed: it tells the others why. own: this rank's failure. */
-static tutti_status check_told(tutti_trainer *trainer, struct looked_at at,
-			       const struct kept_error *own)
+static tutti_status step_check_told(tutti_trainer *trainer, struct looked_at at,
+				    const struct kept_error *own)
 {
-	if (!report_has_failed(trainer, at.rank))
-		return check_finished(trainer, at, NULL);
+	if (!step_report_has_failed(trainer, at.rank))
+		return step_check_finished(trainer, at, NULL);
 	struct kept_error why = *own;
 	TRY(trainer_broadcast(trainer, &why, sizeof why, TUTTI_U8, at.rank));
-	return check_finished(trainer, at, &why);
+	return step_check_finished(trainer, at, &why);
 }
 
 /* Local SGD, collective: OK if no rank has failed in a step since the last average. */
@@ -167,16 +167,16 @@ static tutti_status reports_exchange_missed(tutti_trainer *trainer)
 	trainer->local.failed = (struct kept_error){0};
 	TRY(trainer_all_gather(trainer, trainer->step.reports, sizeof *own));
 	for (int r = 0; r < trainer->size; r++)
-		TRY(check_told(trainer,
-			       (struct looked_at){r, "a step since the last average",
-						  "ranks do not average"},
-			       &failed));
+		TRY(step_check_told(trainer,
+				    (struct looked_at){r, "a step since the last average",
+						       "ranks do not average"},
+				    &failed));
 	return TUTTI_OK;
 }
 
 /* deterministic = 2: the tree over ranks continues the tree over micro-batches only if all ranks
  * have the same number of them. */
-static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
+static tutti_status step_check_evenness(const tutti_trainer *trainer, int rank)
 {
 	const struct step_report *report = &trainer->step.reports[rank],
 				 *first = &trainer->step.reports[0];
@@ -197,18 +197,20 @@ static tutti_status check_evenness(const tutti_trainer *trainer, int rank)
 			    report->is_uneven ? " of unequal numbers" : "", others);
 }
 
-static tutti_status check_report(tutti_trainer *trainer, int rank, const struct kept_error *own)
+static tutti_status step_check_report(tutti_trainer *trainer, int rank,
+				      const struct kept_error *own)
 {
 	const struct step_report *report = &trainer->step.reports[rank];
 
-	TRY(check_told(trainer, (struct looked_at){rank, "this step", "no rank updates"}, own));
+	TRY(step_check_told(trainer, (struct looked_at){rank, "this step", "no rank updates"},
+			    own));
 	if (trainer->layout.by_unit && report->order != trainer->step.reports[0].order)
 		return fail(
 			TUTTI_ERR_MISMATCH,
 			"Rank %d ran other units than rank %d in this step, or in another order, "
 			"so no rank updates: with sharded parameters all ranks run the same units.",
 			job_rank_of(trainer, rank), job_rank_of(trainer, 0));
-	return check_evenness(trainer, rank);
+	return step_check_evenness(trainer, rank);
 }
 
 /* Concludes from all reports, with the same result on every rank, or with local SGD from this
@@ -221,12 +223,12 @@ static tutti_status reports_check(tutti_trainer *trainer, const struct kept_erro
 
 	if (trainer_is_local(trainer)) {
 		*items = trainer->step.items;
-		return check_finished(
+		return step_check_finished(
 			trainer,
 			(struct looked_at){trainer->rank, "this step", "it does not update"}, own);
 	}
 	for (int r = 0; r < trainer->size; r++) {
-		TRY(check_report(trainer, r, own));
+		TRY(step_check_report(trainer, r, own));
 		sum += trainer->step.reports[r].items;
 	}
 	*items = sum;
@@ -238,7 +240,7 @@ static tutti_status reports_check(tutti_trainer *trainer, const struct kept_erro
 /* Ranks that have other parts of the model hear how it went among the ranks that reduce the others'
  * gradients. */
 
-static int find_same(const struct step_conclusion *all, int rank)
+static int step_find_same(const struct step_conclusion *all, int rank)
 {
 	int first = 0;
 
@@ -248,14 +250,14 @@ static int find_same(const struct step_conclusion *all, int rank)
 }
 
 /* Those of ranks with the same data count once. */
-static tutti_status add_items(const tutti_trainer *trainer, const struct step_conclusion *all,
-			      double *items)
+static tutti_status step_add_items(const tutti_trainer *trainer, const struct step_conclusion *all,
+				   double *items)
 {
 	const struct trainer_mesh *mesh = trainer->mesh;
 
 	*items = 0;
 	for (int r = 0; r < mesh->other_count; r++) {
-		int first = find_same(all, r);
+		int first = step_find_same(all, r);
 		if (first == r)
 			*items += all[r].items;
 		else if (all[r].items != all[first].items)
@@ -304,7 +306,7 @@ static tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, doub
 	if (gathered != TUTTI_OK) /* a failure of its own says more */
 		return status == TUTTI_OK ? gathered : kept_error_return(&failure);
 	TRY(mesh_tell(trainer, mesh->conclusions, &failure));
-	return add_items(trainer, mesh->conclusions, items);
+	return step_add_items(trainer, mesh->conclusions, items);
 }
 
 static tutti_status step_check_step(const tutti_trainer *trainer, const char *function)
@@ -325,7 +327,7 @@ static tutti_status step_exchange(tutti_trainer *trainer, tutti_status local)
 {
 	struct kept_error first = {0};
 
-	report_fill(trainer, local);
+	step_report_fill(trainer, local);
 	kept_error_note(&first, grads_flush(trainer));
 	if (first.status == TUTTI_OK)
 		kept_error_note(&first, params_compare_order(trainer));
@@ -363,7 +365,7 @@ static tutti_status step_measure(tutti_trainer *trainer, tutti_step_info *info, 
 	return TUTTI_OK;
 }
 
-static void count_step(tutti_trainer *trainer)
+static void step_count_step(tutti_trainer *trainer)
 {
 	trainer->steps++;
 	trainer->step.may_finish = false;
@@ -373,11 +375,11 @@ static void count_step(tutti_trainer *trainer)
 }
 
 /* With local SGD the other ranks' step counts, and all ranks average at the same steps. */
-static void count_missed(tutti_trainer *trainer, const struct kept_error *own)
+static void step_count_missed(tutti_trainer *trainer, const struct kept_error *own)
 {
 	trainer->local.missed = trainer->step.reports[trainer->rank].missing;
 	trainer->local.failed = *own;
-	count_step(trainer);
+	step_count_step(trainer);
 }
 
 /* Ends the step, whatever happens. On OK sums are there, and info and *factor are set: the gradient
@@ -397,7 +399,7 @@ static tutti_status step_finish(tutti_trainer *trainer, tutti_status local, tutt
 	if (status == TUTTI_OK) {
 		status = reports_check(trainer, &own, &info->items);
 		if (status != TUTTI_OK && trainer_is_local(trainer))
-			count_missed(trainer, &own);
+			step_count_missed(trainer, &own);
 	}
 	status = mesh_agree(trainer, status, &info->items);
 	if (status == TUTTI_OK && !trainer_is_local(trainer) && info->items <= 0)
@@ -408,7 +410,7 @@ static tutti_status step_finish(tutti_trainer *trainer, tutti_status local, tutt
 	if (status != TUTTI_OK)
 		return status;
 	loss_scale_end_step(&trainer->scale, &trainer->config, info->items, !info->skipped);
-	count_step(trainer);
+	step_count_step(trainer);
 	return TUTTI_OK;
 }
 
@@ -428,7 +430,7 @@ static tutti_status step_explain_skip(const tutti_trainer *trainer)
 		    trainer_whole(trainer)->params[trainer->skipped_param].name);
 }
 
-static bool is_time(const tutti_trainer *trainer, int every)
+static bool step_is_time(const tutti_trainer *trainer, int every)
 {
 	return every > 0 && trainer->steps % (uint64_t)every == 0;
 }
@@ -479,7 +481,7 @@ static tutti_status local_sgd_average(tutti_trainer *trainer)
 }
 
 /* Ranks average if none of them has missed a hook or failed; otherwise all return that failure. */
-static tutti_status average_together(tutti_trainer *trainer)
+static tutti_status step_average_together(tutti_trainer *trainer)
 {
 	TRY(reports_exchange_missed(trainer));
 	TRY(local_sgd_average(trainer));
@@ -490,16 +492,16 @@ static tutti_status average_together(tutti_trainer *trainer)
 tutti_status step_run_scheduled(tutti_trainer *trainer)
 {
 	trainer->owes_update = false;
-	if (trainer_is_local(trainer) && is_time(trainer, trainer->config.local_sgd_steps))
-		TRY(average_together(trainer));
-	if (is_time(trainer, trainer->config.check_replicas_every) &&
-	    !(trainer_is_local(trainer) && !is_time(trainer, trainer->config.local_sgd_steps)))
+	if (trainer_is_local(trainer) && step_is_time(trainer, trainer->config.local_sgd_steps))
+		TRY(step_average_together(trainer));
+	if (step_is_time(trainer, trainer->config.check_replicas_every) &&
+	    !(trainer_is_local(trainer) && !step_is_time(trainer, trainer->config.local_sgd_steps)))
 		TRY(tutti_check_replicas(trainer));
 	return TUTTI_OK;
 }
 
 /* An author who calls no units may read parameters at any time. */
-static tutti_status wait_for_values(tutti_trainer *trainer)
+static tutti_status step_wait_for_values(tutti_trainer *trainer)
 {
 	if (!trainer->batch.units_ran)
 		return publish_wait_all(trainer);
@@ -509,8 +511,8 @@ static tutti_status wait_for_values(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-static void keep_step(struct last_step *last, const tutti_optimizer *groups, int num_groups,
-		      float factor)
+static void step_keep_step(struct last_step *last, const tutti_optimizer *groups, int num_groups,
+			   float factor)
 {
 	memcpy(last->groups, groups, (size_t)num_groups * sizeof *groups);
 	last->group_count = num_groups;
@@ -534,10 +536,10 @@ tutti_status tutti_step(tutti_trainer *trainer, const tutti_optimizer *groups, i
 		return kept_error_return(&first);
 	if (first.status == TUTTI_OK && !info->skipped) {
 		trainer->updates++;
-		keep_step(&trainer->last, groups, num_groups, factor);
+		step_keep_step(&trainer->last, groups, num_groups, factor);
 		if (info->items > 0) /* with local SGD a rank may have none */
 			kept_error_note(&first, optimizer_update(trainer, groups, factor));
-		kept_error_note(&first, wait_for_values(trainer));
+		kept_error_note(&first, step_wait_for_values(trainer));
 	}
 	kept_error_note(&first, step_run_scheduled(trainer));
 	if (first.status != TUTTI_OK)

@@ -172,16 +172,16 @@ static bool lacks_state(const tutti_trainer *before, int param, int which)
 	return false;
 }
 
-static bool has_state(const struct takeover *t, int param, int which)
+static bool takeover_has_state(const struct takeover *t, int param, int which)
 {
 	return t->state[STATE_NUMBERS * param + which] == 0;
 }
 
 /* Makes the optimizer state that all holders have, and clears what they have not. */
-static tutti_status make_state_of(struct takeover *t, struct piece *piece)
+static tutti_status takeover_make_state_of(struct takeover *t, struct piece *piece)
 {
 	for (int which = STATE_M; which <= STATE_V; which++)
-		if (has_state(t, piece->param, which))
+		if (takeover_has_state(t, piece->param, which))
 			TRY(state_make(t->trainer, piece, which));
 		else if (takeover_state_of(piece, which))
 			state_clear(piece, which);
@@ -204,7 +204,7 @@ static tutti_status takeover_make_state(struct takeover *t)
 	if (params)
 		TRY(trainer_all_reduce(trainer, t->state, STATE_NUMBERS * params, TUTTI_MAX));
 	for (int i = 0; i < trainer->piece_count; i++)
-		kept_error_note(&failed, make_state_of(t, &trainer->pieces[i]));
+		kept_error_note(&failed, takeover_make_state_of(t, &trainer->pieces[i]));
 	for (size_t p = 0; p < params; p++)
 		trainer->tensors[p].optimizer = (int)t->state[STATE_NUMBERS * p];
 	return job_agree(trainer, kept_error_return(&failed));
@@ -225,13 +225,13 @@ static void *array_of(const tutti_trainer *trainer, const struct piece *piece, i
 		       : NULL;
 }
 
-static bool has_array(const struct takeover *t, int param, int a)
+static bool takeover_has_array(const struct takeover *t, int param, int a)
 {
 	bool is_wide = t->trainer->config.param_dtype == TUTTI_F32;
 
 	if (a == 0)
 		return is_wide || param_is_trained(&t->trainer->model.params[param]);
-	return a == 3 ? !is_wide : has_state(t, param, a);
+	return a == 3 ? !is_wide : takeover_has_state(t, param, a);
 }
 
 /* Elements [first, last) of a parameter, on their way to one rank or, if to is -1, to all. */
@@ -242,7 +242,7 @@ struct transfer {
 };
 
 /* Offloaded arrays are in host memory. */
-static void copy_array(const struct home *home, void *to, const void *from, size_t bytes)
+static void takeover_copy_array(const struct home *home, void *to, const void *from, size_t bytes)
 {
 	if (!home->device || (train_device_of(to) < 0 && train_device_of(from) < 0))
 		memmove(to, from, bytes);
@@ -251,8 +251,9 @@ static void copy_array(const struct home *home, void *to, const void *from, size
 }
 
 /* In the order of the stream: both ranks have filled or cleared the array there. */
-static tutti_status pass_array(tutti_trainer *trainer, const struct home *home, void *values,
-			       size_t count, tutti_dtype dtype, int peer, bool sends)
+static tutti_status takeover_pass_array(tutti_trainer *trainer, const struct home *home,
+					void *values, size_t count, tutti_dtype dtype, int peer,
+					bool sends)
 {
 	tutti_work *work = NULL;
 	tutti_call call = {.work = &work, .stream = home->stream};
@@ -262,7 +263,7 @@ static tutti_status pass_array(tutti_trainer *trainer, const struct home *home, 
 	return tutti_work_wait(&work, 0);
 }
 
-static tutti_status move_array(struct takeover *t, const struct transfer *move, int a)
+static tutti_status takeover_move_array(struct takeover *t, const struct transfer *move, int a)
 {
 	tutti_trainer *trainer = t->trainer;
 	tutti_dtype dtype = a == 3 ? trainer->config.param_dtype : TUTTI_F32;
@@ -279,17 +280,20 @@ static tutti_status move_array(struct takeover *t, const struct transfer *move, 
 		receives ? array_of(trainer, piece_of(trainer, move->param), a, move->first) : NULL;
 
 	if (sends && receives)
-		copy_array(home, to, from, count * dtype_bytes(dtype));
+		takeover_copy_array(home, to, from, count * dtype_bytes(dtype));
 	if (move->to < 0)
 		return trainer_broadcast_values(trainer, home, to, count, dtype, move->source.rank);
 	if (sends == receives)
 		return TUTTI_OK;
-	return sends ? pass_array(trainer, home, (void *)from, count, dtype, move->to, true)
-		     : pass_array(trainer, home, to, count, dtype, move->source.rank, false);
+	return sends ? takeover_pass_array(trainer, home, (void *)from, count, dtype, move->to,
+					   true)
+		     : takeover_pass_array(trainer, home, to, count, dtype, move->source.rank,
+					   false);
 }
 
 /* Moves the elements of range, which all are somewhere. */
-static tutti_status move_range(struct takeover *t, int param, struct element_range range, int to)
+static tutti_status takeover_move_range(struct takeover *t, int param, struct element_range range,
+					int to)
 {
 	struct transfer move = {.param = param, .to = to};
 
@@ -298,30 +302,31 @@ static tutti_status move_range(struct takeover *t, int param, struct element_ran
 		move.first = i;
 		move.last = smaller(move.source.last, range.last);
 		for (int a = 0; a < ARRAYS; a++)
-			if (has_array(t, param, a))
-				TRY(move_array(t, &move, a));
+			if (takeover_has_array(t, param, a))
+				TRY(takeover_move_array(t, &move, a));
 	}
 	return TUTTI_OK;
 }
 
 /* All ranks go through all transfers in the same order, so each finds its partner. */
-static tutti_status move_param(struct takeover *t, int p)
+static tutti_status takeover_move_param(struct takeover *t, int p)
 {
 	tutti_trainer *trainer = t->trainer;
 	const struct param_span *span = bucket_of(trainer, p)->span;
 	struct element_range all = {0, trainer->model.params[p].count};
 
 	if (!span->is_split)
-		return move_range(t, p, all, -1);
+		return takeover_move_range(t, p, all, -1);
 	for (int r = 0; r < trainer->size; r++) {
 		struct element_range part = span_part(span, r % trainer->layout.shard_size);
-		TRY(move_range(t, p, param_part(&trainer->layout, &trainer->model, p, part), r));
+		TRY(takeover_move_range(t, p,
+					param_part(&trainer->layout, &trainer->model, p, part), r));
 	}
 	return TUTTI_OK;
 }
 
 /* Steps begin with rank 0's buffers, and rank 0 may be new. */
-static tutti_status move_buffers(struct takeover *t)
+static tutti_status takeover_move_buffers(struct takeover *t)
 {
 	for (int i = 0; i < t->trainer->model.buffer_count; i++) {
 		const struct buffer *to = &t->trainer->model.buffers[i];
@@ -341,10 +346,10 @@ static tutti_status takeover_move(struct takeover *t)
 	if (t->before)
 		homes_wait(t->before); /* it may have finished its step just now */
 	TRY(params_begin_write(trainer));
-	TRY(move_buffers(t));
+	TRY(takeover_move_buffers(t));
 	TRY(takeover_make_state(t));
 	for (int p = 0; p < trainer->model.param_count; p++)
-		TRY(move_param(t, p));
+		TRY(takeover_move_param(t, p));
 	for (int i = 0; i < trainer->piece_count; i++)
 		state_let_go(trainer, &trainer->pieces[i], 0, trainer->pieces[i].count);
 	if (trainer_offloads(trainer) && trainer->config.param_dtype == TUTTI_F32)
@@ -358,7 +363,7 @@ static tutti_status takeover_move(struct takeover *t)
 	return TUTTI_OK;
 }
 
-static bool is_same_model(const struct tutti_model *a, const struct tutti_model *b)
+static bool takeover_is_same_model(const struct tutti_model *a, const struct tutti_model *b)
 {
 	if (a->param_count != b->param_count || a->buffer_count != b->buffer_count)
 		return false;
@@ -374,7 +379,7 @@ static bool is_same_model(const struct tutti_model *a, const struct tutti_model 
 }
 
 /* The rank's part of the mesh: the same elements of the same tensors. */
-static bool is_same_part(const struct tutti_model *a, const struct tutti_model *b)
+static bool takeover_is_same_part(const struct tutti_model *a, const struct tutti_model *b)
 {
 	if (a->param_count != b->param_count)
 		return false;
@@ -415,16 +420,17 @@ static int best_of_part(const struct takeover *t)
 	return best;
 }
 
-static tutti_status compare_steps(struct takeover *t)
+static tutti_status takeover_compare_steps(struct takeover *t)
 {
 	struct earlier_trainer *own = &t->earlier[t->trainer->job.rank];
 	const tutti_trainer *before = t->before;
 
 	*own = (struct earlier_trainer){.steps = -1};
 	if (before)
-		*own = (struct earlier_trainer){(int64_t)before->steps,
-						is_same_part(&t->trainer->model, &before->model),
-						before->checkpoint_dir != NULL};
+		*own = (struct earlier_trainer){
+			(int64_t)before->steps,
+			takeover_is_same_part(&t->trainer->model, &before->model),
+			before->checkpoint_dir != NULL};
 	TRY(job_all_gather(t->trainer, t->earlier, sizeof *t->earlier));
 	t->root = best_of(t->earlier, t->trainer->job.size);
 	t->steps = t->earlier[t->root].steps;
@@ -440,7 +446,7 @@ static const tutti_trainer *takeover_holder(const struct takeover *t)
 }
 
 /* The root's numbers of its last step, and the groups into the caller's memory. */
-static tutti_status share_numbers(struct takeover *t, tutti_optimizer **groups)
+static tutti_status takeover_share_numbers(struct takeover *t, tutti_optimizer **groups)
 {
 	tutti_trainer *trainer = t->trainer;
 	bool is_root = trainer->job.rank == t->root;
@@ -459,14 +465,14 @@ static tutti_status share_numbers(struct takeover *t, tutti_optimizer **groups)
 }
 
 /* This rank has all gradients of the step that the root has finished. */
-static bool may_finish(const struct takeover *t)
+static bool takeover_may_finish(const struct takeover *t)
 {
 	return t->before && t->before->step.may_finish && !t->numbers.is_callers &&
 	       (int64_t)t->before->steps + 1 == t->steps;
 }
 
 /* Keeps groups: the root may die before all have finished, and others then need them from here. */
-static void finish_step(struct takeover *t, tutti_optimizer *groups)
+static void takeover_finish_step(struct takeover *t, tutti_optimizer *groups)
 {
 	tutti_trainer *before = t->before;
 	int32_t count = t->numbers.group_count;
@@ -488,17 +494,17 @@ static void finish_step(struct takeover *t, tutti_optimizer *groups)
 static tutti_status takeover_catch_up(struct takeover *t)
 {
 	tutti_optimizer *groups = NULL;
-	tutti_status status = share_numbers(t, &groups);
+	tutti_status status = takeover_share_numbers(t, &groups);
 
-	if (status == TUTTI_OK && may_finish(t))
-		finish_step(t, groups);
+	if (status == TUTTI_OK && takeover_may_finish(t))
+		takeover_finish_step(t, groups);
 	else
 		free(groups);
 	return status;
 }
 
 /* A rank's folder of checkpoints is for those that have none, too. */
-static tutti_status share_dir(struct takeover *t)
+static tutti_status takeover_share_dir(struct takeover *t)
 {
 	tutti_trainer *trainer = t->trainer;
 	char dir[DISK_PATH_BYTES] = "";
@@ -519,7 +525,7 @@ enum { LOST_BYTES = 320 };
 
 /* Elements that no rank has at the step that all continue from, on any part of the mesh: all ranks
  * hear of the first ones. *is_lost: there are some; lost says which. */
-static tutti_status find_lost(struct takeover *t, bool *is_lost, char lost[LOST_BYTES])
+static tutti_status takeover_find_lost(struct takeover *t, bool *is_lost, char lost[LOST_BYTES])
 {
 	tutti_trainer *trainer = t->trainer;
 	size_t element = 0;
@@ -542,7 +548,7 @@ static tutti_status find_lost(struct takeover *t, bool *is_lost, char lost[LOST_
 }
 
 /* Some elements were on no other rank than those that died. */
-static tutti_status load_newest(struct takeover *t, const char *lost)
+static tutti_status takeover_load_newest(struct takeover *t, const char *lost)
 {
 	tutti_trainer *trainer = t->trainer;
 	char dir[DISK_PATH_BYTES];
@@ -573,15 +579,15 @@ static tutti_status takeover_take_over(struct takeover *t)
 	char lost[LOST_BYTES];
 	bool is_lost;
 
-	TRY(compare_steps(t));
+	TRY(takeover_compare_steps(t));
 	if (t->steps < 0)
 		return TUTTI_OK;
-	TRY(share_dir(t));
+	TRY(takeover_share_dir(t));
 	TRY(takeover_catch_up(t));
 	TRY(holdings_gather(&t->holdings, t->trainer, takeover_holder(t)));
-	TRY(find_lost(t, &is_lost, lost));
+	TRY(takeover_find_lost(t, &is_lost, lost));
 	if (is_lost)
-		return load_newest(t, lost);
+		return takeover_load_newest(t, lost);
 	TRY(takeover_move(t));
 	/* All have all. */
 	return job_agree(t->trainer, trainer_check(t->trainer, "tutti_trainer_continue"));
@@ -595,8 +601,9 @@ static tutti_status takeover_prepare(struct takeover *t)
 	if (t->before && trainer->config.on_device != t->before->config.on_device)
 		return fail_invalid("tutti_trainer_continue: one of the two trainers is on a GPU, "
 				    "and one is not.");
-	if (t->before && (trainer->config.param_dtype != t->before->config.param_dtype ||
-			  !is_same_model(trainer_whole(trainer), trainer_whole(t->before))))
+	if (t->before &&
+	    (trainer->config.param_dtype != t->before->config.param_dtype ||
+	     !takeover_is_same_model(trainer_whole(trainer), trainer_whole(t->before))))
 		return fail_invalid(
 			"tutti_trainer_continue: the two trainers have different models.");
 	t->earlier = calloc((size_t)trainer->job.size, sizeof *t->earlier);

@@ -22,7 +22,7 @@
  */
 
 /* The fields that change the collectives or the update. */
-static void describe_config(FILE *text, const tutti_train_config *c)
+static void trainer_describe_config(FILE *text, const tutti_train_config *c)
 {
 	fprintf(text,
 		"config with strategy %d, types %d %d %d, stochastic_rounding %d, loss_scale %a, "
@@ -40,7 +40,7 @@ static void describe_config(FILE *text, const tutti_train_config *c)
 		c->on_device);
 }
 
-static void describe_param(FILE *text, const struct tutti_model *model, int p)
+static void trainer_describe_param(FILE *text, const struct tutti_model *model, int p)
 {
 	const struct param *param = &model->params[p];
 
@@ -65,7 +65,7 @@ static void describe_param(FILE *text, const struct tutti_model *model, int p)
 }
 
 /* Units of one stream lie in one place, and ranks call the same home's collectives. */
-static void describe_unit(FILE *text, const tutti_trainer *trainer, int u)
+static void trainer_describe_unit(FILE *text, const tutti_trainer *trainer, int u)
 {
 	int leader = unit_leader(&trainer->model, &trainer->config, u);
 
@@ -77,13 +77,13 @@ static void describe_unit(FILE *text, const tutti_trainer *trainer, int u)
 	fprintf(text, "\n");
 }
 
-static void compare_describe(FILE *text, const void *of)
+static void trainer_compare_describe(FILE *text, const void *of)
 {
 	const tutti_trainer *trainer = of;
 
-	describe_config(text, &trainer->config);
+	trainer_describe_config(text, &trainer->config);
 	for (int p = 0; p < trainer->model.param_count; p++)
-		describe_param(text, &trainer->model, p);
+		trainer_describe_param(text, &trainer->model, p);
 	for (int b = 0; b < trainer->model.buffer_count; b++) {
 		const struct buffer *buffer = &trainer->model.buffers[b];
 		fprintf(text, "buffer '%s': %zu of type %d\n", buffer->name, buffer->count,
@@ -95,16 +95,16 @@ static void compare_describe(FILE *text, const void *of)
 			state->per_rank ? " of each rank" : "");
 	}
 	for (int u = 0; u < trainer->model.unit_count; u++)
-		describe_unit(text, trainer, u);
+		trainer_describe_unit(text, trainer, u);
 }
 
 /* Collective: OK if model, buffers and config are the same on all ranks. Otherwise MISMATCH with
  * the same message on all ranks. */
-static tutti_status compare_models(tutti_trainer *trainer)
+static tutti_status trainer_compare_models(tutti_trainer *trainer)
 {
 	return texts_compare(trainer->job.comm, "models",
 			     "register the same model in the same order on every rank",
-			     compare_describe, trainer);
+			     trainer_compare_describe, trainer);
 }
 
 /* ---- the config ---- */
@@ -114,7 +114,7 @@ static tutti_status compare_models(tutti_trainer *trainer)
 static const char *const strategy_names[] = {"TUTTI_DDP",  "TUTTI_ZERO1", "TUTTI_ZERO2",
 					     "TUTTI_FSDP", "TUTTI_HSDP",  "TUTTI_LOCAL_SGD"};
 
-static tutti_status check_dtypes(const tutti_train_config *c)
+static tutti_status trainer_check_dtypes(const tutti_train_config *c)
 {
 	const struct {
 		const char *name;
@@ -186,7 +186,7 @@ tutti_status config_check(const tutti_train_config *c)
 		return fail_invalid("tutti_train_config: there is no strategy %d.",
 				    (int)c->strategy);
 	TRY(config_check_device(c));
-	TRY(check_dtypes(c));
+	TRY(trainer_check_dtypes(c));
 	TRY(config_check_counts(c));
 	if (!(c->max_grad_norm >= 0) || isinf(c->max_grad_norm))
 		return fail_invalid("tutti_train_config: max_grad_norm is %g; it must be finite "
@@ -240,7 +240,7 @@ tutti_status config_check_world(const tutti_train_config *c, int world_size, int
 }
 
 /* On a mesh ranks have different parts of the model. */
-static tutti_status not_on_a_mesh(const char *what)
+static tutti_status trainer_not_on_a_mesh(const char *what)
 {
 	return fail(TUTTI_ERR_UNSUPPORTED, "tutti_trainer_create_on: %s.", what);
 }
@@ -248,20 +248,24 @@ static tutti_status not_on_a_mesh(const char *what)
 tutti_status config_check_mesh(const tutti_train_config *config, const struct tutti_model *model)
 {
 	if (config->strategy == TUTTI_LOCAL_SGD)
-		return not_on_a_mesh("TUTTI_LOCAL_SGD is for ranks that have the whole model");
+		return trainer_not_on_a_mesh(
+			"TUTTI_LOCAL_SGD is for ranks that have the whole model");
 	if (config->whole_tensors)
-		return not_on_a_mesh("whole_tensors would divide ranks' parts differently: set "
-				     "config.whole_tensors to 0");
+		return trainer_not_on_a_mesh(
+			"whole_tensors would divide ranks' parts differently: set "
+			"config.whole_tensors to 0");
 	if (config->on_device && config->stochastic_rounding)
-		return not_on_a_mesh("stochastic_rounding is for host memory there");
+		return trainer_not_on_a_mesh("stochastic_rounding is for host memory there");
 	for (int p = 0; p < model->param_count; p++)
 		if (model->params[p].is_extern)
-			return not_on_a_mesh("parameters are in the trainer's memory, and not in "
-					     "that of tutti_model_param_extern");
+			return trainer_not_on_a_mesh(
+				"parameters are in the trainer's memory, and not in "
+				"that of tutti_model_param_extern");
 	for (int u = 1; u < model->unit_count; u++)
 		if (unit_leader(model, config, u) != 0)
-			return not_on_a_mesh("a rank of a mesh has one GPU: give all units one "
-					     "stream");
+			return trainer_not_on_a_mesh(
+				"a rank of a mesh has one GPU: give all units one "
+				"stream");
 	return TUTTI_OK;
 }
 
@@ -313,7 +317,7 @@ static tutti_status broadcast_values(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-static tutti_status check_memory(tutti_trainer *trainer)
+static tutti_status trainer_check_memory(tutti_trainer *trainer)
 {
 	tutti_train_stats needed = {0};
 
@@ -330,9 +334,9 @@ static tutti_status check_memory(tutti_trainer *trainer)
 }
 
 /* Ranks need different numbers of bytes if shards differ. They fail together. */
-static tutti_status agree_on_memory(tutti_trainer *trainer)
+static tutti_status trainer_agree_on_memory(tutti_trainer *trainer)
 {
-	TRY(job_agree(trainer, check_memory(trainer)));
+	TRY(job_agree(trainer, trainer_check_memory(trainer)));
 	double most = (double)trainer->memory.planned_bytes;
 	TRY(trainer_all_reduce(trainer, &most, 1, TUTTI_MAX));
 	size_t more = (size_t)most - trainer->memory.planned_bytes;
@@ -368,7 +372,7 @@ static tutti_status trainer_check_nodes(tutti_trainer *trainer, int node)
 }
 
 /* tutti_mem_alloc gives a GPU's memory there. */
-static tutti_status check_shared_memory(const tutti_trainer *trainer)
+static tutti_status trainer_check_shared_memory(const tutti_trainer *trainer)
 {
 	tutti_config config;
 
@@ -382,7 +386,7 @@ static tutti_status check_shared_memory(const tutti_trainer *trainer)
 
 /* Memory that others map comes in large units, and some of it is never given back to the driver: so
  * the caller has to ask for it. */
-static tutti_status agree_on_mapping(tutti_trainer *trainer)
+static tutti_status trainer_agree_on_mapping(tutti_trainer *trainer)
 {
 	tutti_config config;
 
@@ -399,7 +403,7 @@ static tutti_status plan_memory(tutti_trainer *trainer, int node)
 {
 	const tutti_train_config *config = &trainer->config;
 
-	TRY(check_shared_memory(trainer));
+	TRY(trainer_check_shared_memory(trainer));
 	TRY(config_check_world(config, trainer->size, node));
 	TRY(layout_make(&trainer->layout, &trainer->model, config, trainer->size, node));
 	trainer->shard_rank = trainer->rank % trainer->layout.shard_size;
@@ -410,7 +414,7 @@ static tutti_status plan_memory(tutti_trainer *trainer, int node)
 }
 
 /* Leaves what this rank has of the model. */
-static tutti_status divide_model(tutti_trainer *trainer, const tutti_mesh *mesh)
+static tutti_status trainer_divide_model(tutti_trainer *trainer, const tutti_mesh *mesh)
 {
 	if (!mesh)
 		return TUTTI_OK;
@@ -439,12 +443,12 @@ static tutti_status trainer_build(tutti_trainer *trainer, const tutti_model *mod
 	int node = tutti_local_size(trainer->comm);
 
 	TRY(job_agree(trainer, trainer_make_tables(trainer, model)));
-	TRY(compare_models(trainer));
-	TRY(job_agree(trainer, divide_model(trainer, mesh)));
+	TRY(trainer_compare_models(trainer));
+	TRY(job_agree(trainer, trainer_divide_model(trainer, mesh)));
 	TRY(trainer_check_nodes(trainer, node));
 	TRY(job_agree(trainer, plan_memory(trainer, node)));
-	TRY(agree_on_memory(trainer));
-	TRY(agree_on_mapping(trainer));
+	TRY(trainer_agree_on_memory(trainer));
+	TRY(trainer_agree_on_mapping(trainer));
 	TRY(homes_split(trainer));
 	TRY(split_mesh(trainer));
 	tutti_status made = memory_place(trainer);

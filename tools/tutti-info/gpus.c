@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Four bytes, three times two, six. */
-static void write_uuid(char text[GPU_UUID_BYTES], const CUuuid *uuid)
+static void gpus_write_uuid(char text[GPU_UUID_BYTES], const CUuuid *uuid)
 {
 	int used = snprintf(text, GPU_UUID_BYTES, "GPU");
 
@@ -37,7 +37,7 @@ static void gpus_look_at(struct gpu_row *row, CUdevice device)
 
 	cuda->device_get_name(row->name, (int)sizeof row->name, device);
 	cuda->device_get_uuid(&uuid, device);
-	write_uuid(row->uuid, &uuid);
+	gpus_write_uuid(row->uuid, &uuid);
 	cuda->device_get_pci_bus_id(row->pci, (int)sizeof row->pci, device);
 	cuda->device_total_mem(&row->bytes, device);
 #define ASK(name, otherwise) gpus_attribute(device, CU_DEVICE_ATTRIBUTE_##name, otherwise)
@@ -61,7 +61,7 @@ static int gpus_between(CUdevice from, CUdevice to, CUdevice_P2PAttribute which,
 		       : otherwise;
 }
 
-static void look_between(struct gpu_link *link, CUdevice from, CUdevice to)
+static void gpus_look_between(struct gpu_link *link, CUdevice from, CUdevice to)
 {
 	int can = 0;
 
@@ -90,7 +90,8 @@ static void gpus_fill_in(struct gpus *g)
 	last_error_clear();
 	for (int i = 0; i < g->count * g->count; i++)
 		if (i / g->count != i % g->count)
-			look_between(&g->links[i], devices[i / g->count], devices[i % g->count]);
+			gpus_look_between(&g->links[i], devices[i / g->count],
+					  devices[i % g->count]);
 	free(devices);
 }
 

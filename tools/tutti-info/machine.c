@@ -14,7 +14,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static bool has_verbs(void)
+static bool machine_has_verbs(void)
 {
 #ifdef TUTTI_VERBS
 	const struct verbs_library *library;
@@ -25,7 +25,7 @@ static bool has_verbs(void)
 }
 
 /* As the transport loads it: UCX would take over signals of this process. */
-static bool has_ucx(void)
+static bool machine_has_ucx(void)
 {
 #ifdef TUTTI_UCX
 	const struct ucx_library *library;
@@ -36,7 +36,7 @@ static bool has_ucx(void)
 }
 
 /* It stays: a library that was unloaded leaves memory that looks lost. */
-static bool has_openssl(void)
+static bool machine_has_openssl(void)
 {
 	return dlopen("libssl.so.3", RTLD_LAZY | RTLD_LOCAL) != NULL;
 }
@@ -47,12 +47,12 @@ static const struct {
 	const char *name, *transport, *serves, *package; /* transport: or NULL */
 	bool (*is_here)(void);                           /* NULL: name is a file */
 } wanted[] = {
-	{"libibverbs.so.1", "verbs", "verbs", "libibverbs1", has_verbs},
+	{"libibverbs.so.1", "verbs", "verbs", "libibverbs1", machine_has_verbs},
 	{"/etc/libibverbs.d", "verbs", "verbs: the drivers of devices", "ibverbs-providers", NULL},
 	{"/etc/rdma/modules", "verbs", "verbs: the kernel's modules at boot", "rdma-core", NULL},
 	{"/usr/bin/ibv_devinfo", "verbs", "looking at RDMA devices", "ibverbs-utils", NULL},
-	{"libucp.so.0", "ucx", "ucx", "libucx0", has_ucx},
-	{"libssl.so.3", NULL, "TUTTI_TLS=1", "libssl3", has_openssl},
+	{"libucp.so.0", "ucx", "ucx", "libucx0", machine_has_ucx},
+	{"libssl.so.3", NULL, "TUTTI_TLS=1", "libssl3", machine_has_openssl},
 };
 
 static bool machine_is_listed(const struct tutti_transport *const *list, int count,
@@ -75,8 +75,9 @@ static const char *reason_of(const char *name)
 	return reason[0] ? reason : "it gives no reason";
 }
 
-static void open_transport(struct transport_row *row, const struct tutti_transport *transport,
-			   const struct tutti_endpoint_config *config)
+static void machine_open_transport(struct transport_row *row,
+				   const struct tutti_transport *transport,
+				   const struct tutti_endpoint_config *config)
 {
 	last_error_forget();
 	if (transport->open(&row->endpoint, config) != TUTTI_OK)
@@ -87,7 +88,7 @@ static void open_transport(struct transport_row *row, const struct tutti_transpo
 	snprintf(row->why, sizeof row->why, "%s", reason_of(row->name));
 }
 
-static void look_at_transports(struct machine *m, const struct tutti_comm *comm)
+static void machine_look_at_transports(struct machine *m, const struct tutti_comm *comm)
 {
 	struct tutti_endpoint_config config = comm_endpoint_config(comm);
 	const struct env *env = &comm->settings.env;
@@ -105,7 +106,7 @@ static void look_at_transports(struct machine *m, const struct tutti_comm *comm)
 		struct transport_row *row = &m->transports[m->transport_count++];
 		row->name = all[i]->name;
 		if (machine_is_listed(allowed, allowed_count, row->name)) {
-			open_transport(row, all[i], &config);
+			machine_open_transport(row, all[i], &config);
 			continue;
 		}
 		row->state = TRANSPORT_FORBIDDEN;
@@ -122,7 +123,7 @@ static const struct transport_row *machine_row_of(const struct machine *m, const
 	return NULL;
 }
 
-static void look_for_missing(struct machine *m)
+static void machine_look_for_missing(struct machine *m)
 {
 	if (!machine_row_of(m, "verbs"))
 		m->missing[m->missing_count++] = (struct missing_row){
@@ -151,8 +152,8 @@ void machine_look(struct machine *m, const struct tutti_comm *comm)
 			      .uses_dma_buf = comm->settings.env.dma_buf};
 	if (gethostname(m->host, sizeof m->host - 1) != 0)
 		snprintf(m->host, sizeof m->host, "?");
-	look_at_transports(m, comm);
-	look_for_missing(m);
+	machine_look_at_transports(m, comm);
+	machine_look_for_missing(m);
 #ifdef TUTTI_VERBS
 	struct tutti_endpoint_config config = comm_endpoint_config(comm);
 	/* Where it fails the transport says why. */
@@ -193,7 +194,7 @@ static const char *machine_no_dma_buf(const struct machine *m, int gpu)
 }
 
 /* The devices of the ports that can, or cannot: "mlx5_0, mlx5_1". Returns how many. */
-static int list_adapters(const struct machine *m, bool can, char *text, size_t bytes)
+static int machine_list_adapters(const struct machine *m, bool can, char *text, size_t bytes)
 {
 	const char *before = "";
 	size_t used = 0;
@@ -220,8 +221,8 @@ void machine_adapters(const struct machine *m, int gpu, char text[MACHINE_ADAPTE
 		snprintf(text, MACHINE_ADAPTERS_BYTES, "none: %s", why);
 		return;
 	}
-	bool has_some = list_adapters(m, true, can, sizeof can) > 0;
-	bool lacks_some = list_adapters(m, false, cannot, sizeof cannot) > 0;
+	bool has_some = machine_list_adapters(m, true, can, sizeof can) > 0;
+	bool lacks_some = machine_list_adapters(m, false, cannot, sizeof cannot) > 0;
 	snprintf(text, MACHINE_ADAPTERS_BYTES, "%s%s%s%s",
 		 has_some     ? can
 		 : lacks_some ? "none"

@@ -80,7 +80,7 @@ static char *main_describe(bool is_json, const struct machine *m, const char *ra
 	return must_have(text);
 }
 
-static int look_alone(bool is_json, tutti_comm *comm)
+static int info_look_alone(bool is_json, tutti_comm *comm)
 {
 	struct machine m;
 
@@ -106,7 +106,8 @@ static void main_list_ranks(char *text, size_t bytes, const struct pairs *p, int
 }
 
 /* The texts of the first ranks of all nodes, on rank 0, in one block that hosts points into. */
-static tutti_status gather_texts(tutti_comm *comm, const char *text, char **hosts, char **block)
+static tutti_status info_gather_texts(tutti_comm *comm, const char *text, char **hosts,
+				      char **block)
 {
 	size_t n = (size_t)comm->size, total = 0, own = text ? strlen(text) + 1 : 0;
 	size_t *counts = must_alloc(n, sizeof *counts), *offsets = must_alloc(n, sizeof *offsets);
@@ -127,7 +128,7 @@ static tutti_status gather_texts(tutti_comm *comm, const char *text, char **host
 	return status;
 }
 
-static tutti_status look_together(bool is_json, tutti_comm *comm)
+static tutti_status info_look_together(bool is_json, tutti_comm *comm)
 {
 	char ranks[4096], *block = NULL, *text = NULL;
 	char **hosts = must_alloc((size_t)comm->size, sizeof *hosts);
@@ -141,7 +142,7 @@ static tutti_status look_together(bool is_json, tutti_comm *comm)
 		text = main_describe(is_json, &m, ranks);
 	}
 	if (status == TUTTI_OK)
-		status = gather_texts(comm, text, hosts, &block);
+		status = info_gather_texts(comm, text, hosts, &block);
 	if (status == TUTTI_OK && comm->rank == 0)
 		main_print(is_json, hosts, comm->place.num_nodes, &p);
 	free(hosts);
@@ -181,8 +182,8 @@ static int main_join(const struct asked *asked)
 	if (asked->mesh)
 		code = main_mesh_show(comm, asked->mesh);
 	else if (comm->size == 1)
-		code = look_alone(asked->is_json, comm);
-	else if (look_together(asked->is_json, comm) != TUTTI_OK)
+		code = info_look_alone(asked->is_json, comm);
+	else if (info_look_together(asked->is_json, comm) != TUTTI_OK)
 		code = main_failed(tutti_comm_error(comm));
 	tutti_comm_destroy(comm);
 	return code;

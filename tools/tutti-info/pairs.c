@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* The one that a launcher's program would use: a rank each. -1: none. */
-static int own_gpu(const tutti_comm *comm, const struct machine *m)
+static int pairs_own_gpu(const tutti_comm *comm, const struct machine *m)
 {
 	return m->gpus.count > 0 ? comm->place.local_rank % m->gpus.count : -1;
 }
@@ -22,8 +22,9 @@ static void pairs_present(struct presentation *self, const tutti_comm *comm,
 	snprintf(self->host, sizeof self->host, "%s", m->host);
 	self->node = comm->place.node_rank;
 	self->is_first = comm->place.local_rank == 0;
-	if (own_gpu(comm, m) >= 0)
-		snprintf(self->gpu, sizeof self->gpu, "%s", m->gpus.rows[own_gpu(comm, m)].uuid);
+	if (pairs_own_gpu(comm, m) >= 0)
+		snprintf(self->gpu, sizeof self->gpu, "%s",
+			 m->gpus.rows[pairs_own_gpu(comm, m)].uuid);
 	self->offer_count = m->transport_count;
 	for (int i = 0; i < m->transport_count; i++) {
 		const struct transport_row *row = &m->transports[i];
@@ -46,12 +47,12 @@ static const struct offer *offer_of(const struct presentation *rank, const char 
 	return NULL;
 }
 
-static void look_at_peer(struct view *view, const tutti_comm *comm, const struct machine *m,
-			 const struct presentation *peer, int rank)
+static void pairs_look_at_peer(struct view *view, const tutti_comm *comm, const struct machine *m,
+			       const struct presentation *peer, int rank)
 {
 	const struct tutti_endpoint *chosen = comm->engine->links.routes[rank].endpoint;
 
-	view->relation = (int32_t)gpus_relation(&m->gpus, own_gpu(comm, m), peer->gpu);
+	view->relation = (int32_t)gpus_relation(&m->gpus, pairs_own_gpu(comm, m), peer->gpu);
 	if (view->relation != GPUS_NONE && peer->node != comm->place.node_rank)
 		view->relation = GPUS_APART;
 	snprintf(view->way, sizeof view->way, "%s", chosen ? chosen->transport->name : "");
@@ -65,7 +66,7 @@ static void look_at_peer(struct view *view, const tutti_comm *comm, const struct
 }
 
 /* Of the child, which has this rank's GPU. */
-static void look_at_gpus(struct gpu_part *part, struct view *views, const tutti_comm *gpus)
+static void pairs_look_at_gpus(struct gpu_part *part, struct view *views, const tutti_comm *gpus)
 {
 	const struct device *d = gpus->device;
 	const char *no_multicast = d ? device_no_multicast(d) : "there are no kernels of all ranks";
@@ -79,17 +80,17 @@ static void look_at_gpus(struct gpu_part *part, struct view *views, const tutti_
 }
 
 /* Collective. */
-static tutti_status join_gpus(struct gpu_part *part, struct view *views, tutti_comm *comm,
-			      const struct machine *m)
+static tutti_status pairs_join_gpus(struct gpu_part *part, struct view *views, tutti_comm *comm,
+				    const struct machine *m)
 {
 	tutti_config config = comm_config(comm);
 	tutti_comm *gpus;
 
-	config.device = own_gpu(comm, m) + 1;
+	config.device = pairs_own_gpu(comm, m) + 1;
 	tutti_status status = tutti_comm_split(comm, 0, comm->rank, &config, &gpus);
 	if (status != TUTTI_OK)
 		return status;
-	look_at_gpus(part, views, gpus);
+	pairs_look_at_gpus(part, views, gpus);
 	tutti_comm_destroy(gpus);
 	return TUTTI_OK;
 }
@@ -102,7 +103,7 @@ static bool have_gpus(const struct pairs *p)
 	return false;
 }
 
-static const char *find_no_window(const tutti_comm *comm)
+static const char *pairs_find_no_window(const tutti_comm *comm)
 {
 	const struct comm_reach *reach = &comm->reach;
 
@@ -189,7 +190,7 @@ int pairs_explain(const struct pairs *p, int a, int b, int i, char why[PAIRS_WHY
 	return view->reach[i];
 }
 
-static void add_pair(struct pairs *p, const char *signature, int a, int b)
+static void pairs_add_pair(struct pairs *p, const char *signature, int a, int b)
 {
 	struct pair_kind *kind;
 	size_t k = 0;
@@ -208,7 +209,7 @@ static void add_pair(struct pairs *p, const char *signature, int a, int b)
 }
 
 /* Alike: the same transport, their GPUs lie alike, and each of the others lacks the same. */
-static void sort_pairs(struct pairs *p)
+static void pairs_sort_pairs(struct pairs *p)
 {
 	for (int a = 0; a < p->size; a++)
 		for (int b = a + 1; b < p->size; b++) {
@@ -224,13 +225,13 @@ static void sort_pairs(struct pairs *p)
 							 theirs ? theirs->state : -1,
 							 view_of(p, a, b)->reach[i]);
 			}
-			add_pair(p, text, a, b);
+			pairs_add_pair(p, text, a, b);
 		}
 }
 
 /* This rank's views of the others, to rank 0. */
-static tutti_status gather_views(struct pairs *p, tutti_comm *comm, struct view *views,
-				 const struct gpu_part *part)
+static tutti_status pairs_gather_views(struct pairs *p, tutti_comm *comm, struct view *views,
+				       const struct gpu_part *part)
 {
 	size_t n = (size_t)comm->size;
 	tutti_status status;
@@ -241,7 +242,7 @@ static tutti_status gather_views(struct pairs *p, tutti_comm *comm, struct view 
 	if (status == TUTTI_OK)
 		status = tutti_gather(views, p->views, n * sizeof *views, TUTTI_U8, 0, comm, NULL);
 	if (status == TUTTI_OK && comm->rank == 0)
-		sort_pairs(p);
+		pairs_sort_pairs(p);
 	return status;
 }
 
@@ -252,18 +253,18 @@ tutti_status pairs_gather(struct pairs *p, tutti_comm *comm, const struct machin
 	struct view *views = must_alloc(n, sizeof *views);
 	struct gpu_part part = {0};
 
-	*p = (struct pairs){.size = comm->size, .no_window = find_no_window(comm)};
+	*p = (struct pairs){.size = comm->size, .no_window = pairs_find_no_window(comm)};
 	p->ranks = must_alloc(n, sizeof *p->ranks);
 	pairs_present(self, comm, m);
 	tutti_status status = tutti_all_gather(self, p->ranks, sizeof *self, TUTTI_U8, comm, NULL);
 	for (int r = 0; status == TUTTI_OK && r < comm->size; r++)
 		if (r != comm->rank)
-			look_at_peer(&views[r], comm, m, &p->ranks[r], r);
+			pairs_look_at_peer(&views[r], comm, m, &p->ranks[r], r);
 	p->has_gpus = status == TUTTI_OK && have_gpus(p);
 	if (p->has_gpus)
-		status = join_gpus(&part, views, comm, m);
+		status = pairs_join_gpus(&part, views, comm, m);
 	if (status == TUTTI_OK)
-		status = gather_views(p, comm, views, &part);
+		status = pairs_gather_views(p, comm, views, &part);
 	free(views);
 	free(self);
 	return status;

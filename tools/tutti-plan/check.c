@@ -122,7 +122,7 @@ struct history {
 };
 
 /* Does step wait for from, directly or not? */
-static bool leads_to(struct history *h, uint32_t from, uint32_t step)
+static bool check_leads_to(struct history *h, uint32_t from, uint32_t step)
 {
 	uint32_t n = 0;
 	h->todo[n++] = step;
@@ -141,7 +141,7 @@ static bool leads_to(struct history *h, uint32_t from, uint32_t step)
 	return false;
 }
 
-static bool is_direct(const struct history *h, uint32_t from, uint32_t step)
+static bool check_is_direct(const struct history *h, uint32_t from, uint32_t step)
 {
 	for (uint32_t i = h->before.first[step]; i < h->before.first[step + 1]; i++)
 		if (h->before.at[i] == from)
@@ -151,10 +151,10 @@ static bool is_direct(const struct history *h, uint32_t from, uint32_t step)
 
 static bool check_waits(struct history *h, uint32_t from, uint32_t step)
 {
-	if (from == NONE || from == step || is_direct(h, from, step))
+	if (from == NONE || from == step || check_is_direct(h, from, step))
 		return true;
 	memset(h->seen, 0, h->plan->count * sizeof *h->seen);
-	return leads_to(h, from, step);
+	return check_leads_to(h, from, step);
 }
 
 static bool check_race(const struct history *h, uint32_t from, uint32_t step, struct ref r,
@@ -257,7 +257,7 @@ bool check_plans(const struct plan_set *set, struct finding *f)
 
 /* The calls to check, one after the other. */
 
-static bool has_in_place(enum collective c)
+static bool check_has_in_place(enum collective c)
 {
 	return c != COLL_ALL_TO_ALL && c != COLL_BARRIER;
 }
@@ -289,7 +289,7 @@ static bool check_options(struct cases *c, int root, struct layer where, struct 
 				       .root = root,
 				       .in_place = how & 1,
 				       .options = {.staged = how & 2, .scaled = how & 4}};
-		if ((set.in_place && !has_in_place(c->algorithm->collective)) ||
+		if ((set.in_place && !check_has_in_place(c->algorithm->collective)) ||
 		    (set.options.scaled && !reduces))
 			continue;
 		if (!check_set(c, &set, f))

@@ -13,8 +13,8 @@
 /* Simulated beside the formula as long as that takes no time to speak of. */
 #define STEPS_QUICK 2e6
 
-static void print_algorithm(const struct arguments *a, struct question q, const char *why,
-			    bool is_chosen)
+static void explain_print_algorithm(const struct arguments *a, struct question q, const char *why,
+				    bool is_chosen)
 {
 	printf("%c %-12s", is_chosen ? '*' : ' ', q.algorithm->name);
 	if (!q.algorithm->cost || look_why_not(q.algorithm, q.ranks, q.nodes)) {
@@ -31,7 +31,7 @@ static void print_algorithm(const struct arguments *a, struct question q, const 
 		printf("  TUTTI_ALGO=%s=%s\n", collective_name(a->collective), q.algorithm->name);
 }
 
-static void print_call(const struct arguments *a, const struct call_args *args)
+static void explain_print_call(const struct arguments *a, const struct call_args *args)
 {
 	struct call_summary summary = {.collective = (int)args->collective,
 				       .dtype = (int)args->dtype,
@@ -49,7 +49,7 @@ static void print_call(const struct arguments *a, const struct call_args *args)
 	puts(a->deterministic ? ", deterministic" : "");
 }
 
-static void print_machine(const struct arguments *a)
+static void explain_print_machine(const struct arguments *a)
 {
 	arguments_print_machine(a);
 	if (a->nodes <= 1 && a->machine.links.cores > 0)
@@ -80,8 +80,8 @@ int plan_explain(const struct arguments *a)
 	select_prepare(&select, &a->machine.links);
 	if (status == TUTTI_OK)
 		status = select_algorithm(&select, &args, &chosen);
-	print_call(a, &args);
-	print_machine(a);
+	explain_print_call(a, &args);
+	explain_print_machine(a);
 	printf("  %-12s  %10s  %10s\n", "algorithm", "formula", "simulated");
 	for (int i = 0; algorithm_at(i); i++) {
 		struct question q = {.algorithm = algorithm_at(i),
@@ -92,8 +92,8 @@ int plan_explain(const struct arguments *a)
 				     .machine = &a->machine,
 				     .steps_max = STEPS_QUICK};
 		if (q.algorithm->collective == a->collective)
-			print_algorithm(a, q, select_why_not(&select, q.algorithm, &args),
-					status == TUTTI_OK && chosen == q.algorithm);
+			explain_print_algorithm(a, q, select_why_not(&select, q.algorithm, &args),
+						status == TUTTI_OK && chosen == q.algorithm);
 	}
 	if (status != TUTTI_OK)
 		printf("%s.\n", last_error());

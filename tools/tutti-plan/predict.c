@@ -27,7 +27,7 @@ double predict_formula(const struct question *q)
 			     fmin(slices.slice, slices.chunk));
 }
 
-static struct plan_set set_of(const struct question *q)
+static struct plan_set predict_set_of(const struct question *q)
 {
 	return (struct plan_set){.algorithm = q->algorithm,
 				 .size = q->ranks,
@@ -38,7 +38,7 @@ static struct plan_set set_of(const struct question *q)
 
 static double plan_bytes(const struct question *q)
 {
-	struct plan_set set = set_of(q);
+	struct plan_set set = predict_set_of(q);
 	struct plan *plan = look_build(&set, q->root);
 	size_t bytes = look_bytes(plan);
 
@@ -49,7 +49,7 @@ static double plan_bytes(const struct question *q)
 struct point plan_predict(const struct question *q)
 {
 	struct point p = {.ranks = q->ranks, .how = HOW_NOT};
-	struct plan_set set = set_of(q);
+	struct plan_set set = predict_set_of(q);
 	struct slices slices;
 	struct world world;
 

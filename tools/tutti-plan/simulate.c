@@ -53,7 +53,7 @@ static int simulate_fastest(const struct curve *curves, int n, int k)
 	return best;
 }
 
-static void print_names(const struct curve *curves, int n)
+static void simulate_print_names(const struct curve *curves, int n)
 {
 	printf("%8s", "ranks");
 	for (int i = 0; i < n; i++)
@@ -66,7 +66,7 @@ static void simulate_print_table(const struct curve *curves, int n, const int *r
 	bool formula = false;
 	char cell[48];
 
-	print_names(curves, n);
+	simulate_print_names(curves, n);
 	for (int k = 0; k < points; k++) {
 		printf("%8d", ranks[k]);
 		for (int i = 0; i < n; i++) {
@@ -85,10 +85,10 @@ static void simulate_print_table(const struct curve *curves, int n, const int *r
 		     "(--effort allows more)");
 }
 
-static void print_plans(const struct curve *curves, int n, const int *ranks, int points)
+static void simulate_print_plans(const struct curve *curves, int n, const int *ranks, int points)
 {
 	puts("\nmemory of the plan of rank 0 or the root, whatever the size of the call");
-	print_names(curves, n);
+	simulate_print_names(curves, n);
 	for (int k = 0; k < points; k++) {
 		printf("%8d", ranks[k]);
 		for (int i = 0; i < n; i++) {
@@ -100,7 +100,7 @@ static void print_plans(const struct curve *curves, int n, const int *ranks, int
 	}
 }
 
-static void print_reasons(const struct curve *curves, int n, int points)
+static void simulate_print_reasons(const struct curve *curves, int n, int points)
 {
 	for (int i = 0; i < n; i++)
 		for (int k = 0; k < points; k++)
@@ -112,7 +112,7 @@ static void print_reasons(const struct curve *curves, int n, int points)
 }
 
 /* Algorithms that serve no number of ranks get no column. Returns how many others there are. */
-static int put_shown_first(struct curve *curves, int n, int points)
+static int simulate_put_shown_first(struct curve *curves, int n, int points)
 {
 	int shown = 0;
 	for (int i = 0; i < n; i++) {
@@ -150,10 +150,10 @@ int plan_simulate(const struct arguments *a)
 		predict_curve(q, local, p, points);
 		curves[n++] = (struct curve){q.algorithm->name, p};
 	}
-	int shown = put_shown_first(curves, n, points);
+	int shown = simulate_put_shown_first(curves, n, points);
 	simulate_print_table(curves, shown, ranks, points);
-	print_reasons(curves, n, points);
-	print_plans(curves, shown, ranks, points);
+	simulate_print_reasons(curves, n, points);
+	simulate_print_plans(curves, shown, ranks, points);
 	for (int i = 0; i < n; i++)
 		free(curves[i].points);
 	return 0;

@@ -102,7 +102,7 @@ static void main_add_all(struct log *log)
 		closedir(dir);
 }
 
-static int take_sample(struct sample *sample, const struct options *o, bool says_why)
+static int top_take_sample(struct sample *sample, const struct options *o, bool says_why)
 {
 	*sample = (struct sample){.ns = (int64_t)clock_now_ns()};
 	if (o->word_count)
@@ -111,14 +111,14 @@ static int take_sample(struct sample *sample, const struct options *o, bool says
 	return ATTACH_OK;
 }
 
-static void show_table(struct sample *before, const struct options *o)
+static void top_show_table(struct sample *before, const struct options *o)
 {
 	bool clears = isatty(STDOUT_FILENO);
 	struct sample now;
 
 	while (!o->word_count || before->log.count) {
 		poll(NULL, 0, (int)(o->interval_s * 1e3));
-		take_sample(&now, o, false);
+		top_take_sample(&now, o, false);
 		if (clears && !o->once)
 			fputs("\033[H\033[2J", stdout);
 		sample_print(before, &now, stdout);
@@ -142,7 +142,7 @@ static char *page_rows(const struct sample *before, const struct sample *now, si
 }
 
 /* False: there was no port. Nobody finds the page if its address cannot be printed. */
-static bool show_page(struct sample *before, const struct options *o)
+static bool top_show_page(struct sample *before, const struct options *o)
 {
 	static struct web web;
 	struct sample now;
@@ -153,7 +153,7 @@ static bool show_page(struct sample *before, const struct options *o)
 	printf("tutti-top: http://%s%s%s:%d/%s/ shows the ranks until this program ends.\n",
 	       is_ipv6 ? "[" : "", web.host, is_ipv6 ? "]" : "", web.port, web.key);
 	output_flush();
-	take_sample(&now, o, false);
+	top_take_sample(&now, o, false);
 	while (output_is_well() && (!o->word_count || now.log.count)) {
 		char *rows = page_rows(before, &now, &web.rows_bytes);
 		web.rows = rows;
@@ -161,7 +161,7 @@ static bool show_page(struct sample *before, const struct options *o)
 		free(rows);
 		log_free(&before->log);
 		*before = now;
-		take_sample(&now, o, false);
+		top_take_sample(&now, o, false);
 	}
 	log_free(&now.log);
 	web_close(&web);
@@ -179,10 +179,10 @@ int main(int argc, char **argv)
 	code = main_parse(&o, argc, argv);
 	if (code >= 0)
 		return output_end(code, ATTACH_FAILED);
-	code = take_sample(&before, &o, true);
+	code = top_take_sample(&before, &o, true);
 	if (!o.web)
-		show_table(&before, &o);
-	else if ((!o.word_count || before.log.count) && !show_page(&before, &o))
+		top_show_table(&before, &o);
+	else if ((!o.word_count || before.log.count) && !top_show_page(&before, &o))
 		code = ATTACH_FAILED;
 	log_free(&before.log);
 	return output_end(code, ATTACH_FAILED);

@@ -9,7 +9,7 @@ static bool request_begins(const char *text, size_t bytes, const char *with)
 }
 
 /* In a time that does not depend on where they differ. */
-static bool is_key(const char *text, const char *key)
+static bool request_is_key(const char *text, const char *key)
 {
 	unsigned differs = 0;
 
@@ -24,7 +24,7 @@ static enum web_answer request_answer_to(const char *path, size_t bytes, const c
 	size_t key_bytes = strlen(key);
 
 	if (bytes < key_bytes + 2 || path[0] != '/' || path[key_bytes + 1] != '/' ||
-	    !is_key(path + 1, key))
+	    !request_is_key(path + 1, key))
 		return WEB_MISSING;
 	path += key_bytes + 2;
 	bytes -= key_bytes + 2;

@@ -57,8 +57,8 @@ void web_close(struct web *web)
 }
 
 /* The page may run what it has in itself and ask this server, and no other. */
-static void make_answer(struct web_client *client, const char *status, const char *type,
-			const void *body, size_t bytes)
+static void web_make_answer(struct web_client *client, const char *status, const char *type,
+			    const void *body, size_t bytes)
 {
 	FILE *file = must_have(open_memstream(&client->answer, &client->bytes));
 
@@ -75,9 +75,9 @@ static void make_answer(struct web_client *client, const char *status, const cha
 	client->sent = 0;
 }
 
-static void make_error(struct web_client *client, const char *status)
+static void web_make_error(struct web_client *client, const char *status)
 {
-	make_answer(client, status, "text/plain", status, strlen(status));
+	web_make_answer(client, status, "text/plain", status, strlen(status));
 }
 
 static void tutti_top_web_answer(const struct web *web, struct web_client *client)
@@ -86,16 +86,16 @@ static void tutti_top_web_answer(const struct web *web, struct web_client *clien
 	case WEB_MORE:
 		return;
 	case WEB_PAGE:
-		make_answer(client, "200 OK", "text/html", web_page, web_page_bytes);
+		web_make_answer(client, "200 OK", "text/html", web_page, web_page_bytes);
 		return;
 	case WEB_ROWS:
-		make_answer(client, "200 OK", "application/json", web->rows, web->rows_bytes);
+		web_make_answer(client, "200 OK", "application/json", web->rows, web->rows_bytes);
 		return;
 	case WEB_MISSING:
-		make_error(client, "404 Not Found");
+		web_make_error(client, "404 Not Found");
 		return;
 	case WEB_BAD:
-		make_error(client, "400 Bad Request");
+		web_make_error(client, "400 Bad Request");
 		return;
 	}
 }
@@ -163,7 +163,7 @@ static void web_step(const struct web *web, struct web_client *client, short eve
 }
 
 /* When there is something to do even if no client does anything. */
-static int64_t next_deadline(const struct web *web, int64_t now_ns, int64_t until_ns)
+static int64_t web_next_deadline(const struct web *web, int64_t now_ns, int64_t until_ns)
 {
 	if (web->accept_at_ns > now_ns && web->accept_at_ns < until_ns)
 		until_ns = web->accept_at_ns;
@@ -185,7 +185,7 @@ void web_serve(struct web *web, int64_t until_ns)
 			fds[1 + i] = (struct pollfd){.fd = web->clients[i].fd,
 						     .events = web->clients[i].answer ? POLLOUT
 										      : POLLIN};
-		int64_t left_ns = next_deadline(web, now_ns, until_ns) - now_ns;
+		int64_t left_ns = web_next_deadline(web, now_ns, until_ns) - now_ns;
 		poll(fds, 1 + WEB_CLIENTS, left_ns > 0 ? (int)(left_ns / 1000000 + 1) : 0);
 		now_ns = (int64_t)clock_now_ns();
 		for (int i = 0; i < WEB_CLIENTS; i++)

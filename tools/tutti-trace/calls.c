@@ -28,7 +28,7 @@ static const char *calls_name_of(const struct trace_op *op, char text[NAME_BYTES
 }
 
 /* The calls that are under way on a communicator. Returns how many there are. */
-static int print_running(int rank, const struct trace_process *p, const struct trace_comm *c)
+static int calls_print_running(int rank, const struct trace_process *p, const struct trace_comm *c)
 {
 	char name[NAME_BYTES];
 	int count = 0;
@@ -51,7 +51,7 @@ static int print_running(int rank, const struct trace_process *p, const struct t
 
 /* Short calls that were over at once have no time: such a call may be as old as the one before it
  * that has one. */
-static const struct trace_op *last_of(const struct trace_process *p)
+static const struct trace_op *calls_last_of(const struct trace_process *p)
 {
 	const struct trace_op *last = NULL;
 
@@ -65,14 +65,14 @@ static const struct trace_op *last_of(const struct trace_process *p)
 	return last;
 }
 
-static void print_process(int rank, const struct trace_process *p)
+static void calls_print_process(int rank, const struct trace_process *p)
 {
-	const struct trace_op *last = last_of(p);
+	const struct trace_op *last = calls_last_of(p);
 	char name[NAME_BYTES];
 	int running = 0;
 
 	for (size_t i = 0; i < p->comm_count; i++)
-		running += print_running(rank, p, &p->comms[i]);
+		running += calls_print_running(rank, p, &p->comms[i]);
 	if (running)
 		return;
 	printf("rank %d (pid %d) is not in a call of Tutti", rank, p->pid);
@@ -86,19 +86,21 @@ static void print_process(int rank, const struct trace_process *p)
 }
 
 /* True: the process has communicators. why: else the reason. */
-static bool try_process(int pid, int rank, enum attach_code *code, char *why, size_t why_bytes)
+static bool calls_try_process(int pid, int rank, enum attach_code *code, char *why,
+			      size_t why_bytes)
 {
 	struct trace_process process;
 
 	*code = attach_read(pid, &process, why, why_bytes);
 	if (*code != ATTACH_OK)
 		return false;
-	print_process(rank < 0 && process.comm_count ? process.comms[0].rank : rank, &process);
+	calls_print_process(rank < 0 && process.comm_count ? process.comms[0].rank : rank,
+			    &process);
 	trace_process_free(&process);
 	return true;
 }
 
-static void print_job(int launcher)
+static void calls_print_job(int launcher)
 {
 	struct job_list list = job_list(launcher);
 	enum attach_code code;
@@ -109,7 +111,7 @@ static void print_job(int launcher)
 		const struct job_process *p = &list.processes[i];
 
 		has_line &= p->pid != p->leader;
-		has_line |= try_process(p->pid, p->rank, &code, why, sizeof why);
+		has_line |= calls_try_process(p->pid, p->rank, &code, why, sizeof why);
 		if (!has_line && code != ATTACH_NO_TUTTI)
 			fprintf(stderr, "tutti-trace: %s\n", why);
 		if (!has_line && (i + 1 == list.count || p[1].leader != p->leader))
@@ -130,10 +132,10 @@ int trace_calls(const struct arguments *arguments)
 
 		number_read_int(arguments->words[i], 1, INT_MAX, &pid);
 		if (job_is_launcher(pid)) {
-			print_job(pid);
+			calls_print_job(pid);
 			continue;
 		}
-		if (!try_process(pid, -1, &code, why, sizeof why))
+		if (!calls_try_process(pid, -1, &code, why, sizeof why))
 			fprintf(stderr, "tutti-trace: %s\n", why);
 		first = first == ATTACH_OK ? code : first;
 	}

@@ -129,7 +129,8 @@ bool meets_all(const struct trace_op *op)
 	return false;
 }
 
-static void take_bounds(struct bounds *b, const struct host *first, const struct host *second)
+static void clocks_take_bounds(struct bounds *b, const struct host *first,
+			       const struct host *second)
 {
 	int64_t low = first->begin - second->end, high = first->end - second->begin;
 
@@ -158,12 +159,12 @@ static void clocks_look_at(const struct parts *parts, size_t i, size_t end, stru
 	for (int a = 0; a < n; a++)
 		for (int b = 0; b < n; b++)
 			if (a != b && hosts[a].is_in && hosts[b].is_in)
-				take_bounds(&bounds[a * n + b], &hosts[a], &hosts[b]);
+				clocks_take_bounds(&bounds[a * n + b], &hosts[a], &hosts[b]);
 }
 
 /* The surest way from a host that is known to one that is not; NULL: there is none. */
-static const struct bounds *next_host(const struct host *hosts, const struct bounds *bounds, int n,
-				      int *known, int *unknown)
+static const struct bounds *clocks_next_host(const struct host *hosts, const struct bounds *bounds,
+					     int n, int *known, int *unknown)
 {
 	const struct bounds *best = NULL;
 
@@ -187,12 +188,13 @@ static int64_t clocks_limited(int64_t shift_ns)
 	return shift_ns > most ? most : shift_ns < -most ? -most : shift_ns;
 }
 
-static void by_collectives(struct host *hosts, const struct bounds *bounds, int n, FILE *report)
+static void clocks_by_collectives(struct host *hosts, const struct bounds *bounds, int n,
+				  FILE *report)
 {
 	int a = 0, b = 0;
 	const struct bounds *x;
 
-	while ((x = next_host(hosts, bounds, n, &a, &b))) {
+	while ((x = clocks_next_host(hosts, bounds, n, &a, &b))) {
 		int64_t between = x->high - x->low, middle = x->low + between / 2;
 		hosts[b].is_known = true;
 		hosts[b].shift_ns = clocks_limited(hosts[a].shift_ns + middle);
@@ -205,7 +207,7 @@ static void by_collectives(struct host *hosts, const struct bounds *bounds, int 
 	}
 }
 
-static void by_date(struct host *host, const struct host *first, FILE *report)
+static void clocks_by_date(struct host *host, const struct host *first, FILE *report)
 {
 	host->is_known = true;
 	host->shift_ns = clocks_limited((host->process->real_ns - host->process->start_ns) -
@@ -230,9 +232,9 @@ void clocks_align(struct log *log, const struct parts *parts, FILE *report)
 	}
 	for (int h = 0; h < n; h++) {
 		if (!hosts[h].is_known && h > 0)
-			by_date(&hosts[h], &hosts[0], report);
+			clocks_by_date(&hosts[h], &hosts[0], report);
 		hosts[h].is_known = true;
-		by_collectives(hosts, bounds, n, report);
+		clocks_by_collectives(hosts, bounds, n, report);
 	}
 	for (size_t i = 0; i < log->count; i++)
 		log->processes[i].shift_ns = hosts[log->processes[i].host_number].shift_ns;

@@ -16,12 +16,12 @@
 
 static const char bad_number[] = "a number is out of its range";
 
-static bool is_in(json_int_t value, int64_t least, int64_t most)
+static bool parse_is_in(json_int_t value, int64_t least, int64_t most)
 {
 	return value >= least && value <= most;
 }
 
-static bool copy_text(char *to, size_t bytes, const char *text)
+static bool parse_copy_text(char *to, size_t bytes, const char *text)
 {
 	if (strlen(text) >= bytes)
 		return false;
@@ -37,7 +37,8 @@ static bool parse_time(const json_t *value, int64_t start_ns, int64_t *ns)
 		*ns = TRACE_UNKNOWN;
 		return json_string_length(value) == 0;
 	}
-	if (!json_is_integer(value) || !is_in(json_integer_value(value), -TIME_MOST, TIME_MOST))
+	if (!json_is_integer(value) ||
+	    !parse_is_in(json_integer_value(value), -TIME_MOST, TIME_MOST))
 		return false;
 	*ns = start_ns + json_integer_value(value);
 	return true;
@@ -64,13 +65,14 @@ static const char *tutti_trace_parse_op(json_t *value, struct trace_op *op, int6
 			   &dtype, &algorithm, &count, &bytes, &peer, &state, &is_async,
 			   &is_grouped, &earliest, &latest, &begin, &end) != 0)
 		return "an operation has too few, too many or wrong values";
-	if (!is_in(index, 0, COUNT_MOST) || !is_in(sequence, -1, COUNT_MOST) ||
-	    !is_in(count, 0, COUNT_MOST) || !is_in(bytes, 0, COUNT_MOST) ||
-	    !is_in(peer, -1, RANK_MOST) || !is_in(is_async, 0, 1) || !is_in(is_grouped, 0, 1))
+	if (!parse_is_in(index, 0, COUNT_MOST) || !parse_is_in(sequence, -1, COUNT_MOST) ||
+	    !parse_is_in(count, 0, COUNT_MOST) || !parse_is_in(bytes, 0, COUNT_MOST) ||
+	    !parse_is_in(peer, -1, RANK_MOST) || !parse_is_in(is_async, 0, 1) ||
+	    !parse_is_in(is_grouped, 0, 1))
 		return bad_number;
-	if (!copy_text(op->name, sizeof op->name, name) ||
-	    !copy_text(op->dtype, sizeof op->dtype, dtype) ||
-	    !copy_text(op->algorithm, sizeof op->algorithm, algorithm))
+	if (!parse_copy_text(op->name, sizeof op->name, name) ||
+	    !parse_copy_text(op->dtype, sizeof op->dtype, dtype) ||
+	    !parse_copy_text(op->algorithm, sizeof op->algorithm, algorithm))
 		return "an operation has a text that is too long";
 	if (!parse_state(state, &op->state))
 		return "an operation has an unknown state";
@@ -115,12 +117,12 @@ static const char *parse_labels(json_t *array, struct trace_comm *c)
 	json_array_foreach(array, i, value)
 	{
 		if (json_unpack_ex(value, NULL, JSON_STRICT, "[Is]", &index, &text) != 0 ||
-		    !is_in(index, 0, COUNT_MOST))
+		    !parse_is_in(index, 0, COUNT_MOST))
 			return "a label is damaged";
 		while (k < c->op_count && c->ops[k].index < (uint64_t)index)
 			k++;
 		if (k == c->op_count || c->ops[k].index != (uint64_t)index ||
-		    !copy_text(c->ops[k].label, sizeof c->ops[k].label, text))
+		    !parse_copy_text(c->ops[k].label, sizeof c->ops[k].label, text))
 			return "a label is of no operation, or too long";
 	}
 	return NULL;
@@ -133,8 +135,8 @@ static const char *parse_waits(json_t *value, struct trace_comm *c)
 
 	if (json_unpack_ex(value, NULL, 0, "{sI,sI,ss}", "index", &index, "rank", &rank, "text",
 			   &text) != 0 ||
-	    !is_in(index, 0, COUNT_MOST) || !is_in(rank, -1, RANK_MOST) ||
-	    !copy_text(c->waits, sizeof c->waits, text))
+	    !parse_is_in(index, 0, COUNT_MOST) || !parse_is_in(rank, -1, RANK_MOST) ||
+	    !parse_copy_text(c->waits, sizeof c->waits, text))
 		return "what a communicator waits for is damaged";
 	c->waits_index = (uint64_t)index;
 	c->waits_rank = (int)rank;
@@ -156,11 +158,12 @@ static const char *parse_comm(json_t *value, struct trace_comm *c, int64_t start
 	c->name = strtoull(name, &end, 16);
 	if (*end || end == name)
 		return "a communicator's name is no number";
-	if (!is_in(size, 1, RANK_MOST) || !is_in(rank, 0, size - 1) || !is_in(node, 0, RANK_MOST) ||
-	    !is_in(nodes, 1, RANK_MOST) || !is_in(status, 0, 0xffff) ||
-	    !is_in(issued, 0, COUNT_MOST))
+	if (!parse_is_in(size, 1, RANK_MOST) || !parse_is_in(rank, 0, size - 1) ||
+	    !parse_is_in(node, 0, RANK_MOST) || !parse_is_in(nodes, 1, RANK_MOST) ||
+	    !parse_is_in(status, 0, 0xffff) || !parse_is_in(issued, 0, COUNT_MOST))
 		return bad_number;
-	if (!copy_text(c->way, sizeof c->way, way) || !copy_text(c->title, sizeof c->title, title))
+	if (!parse_copy_text(c->way, sizeof c->way, way) ||
+	    !parse_copy_text(c->title, sizeof c->title, title))
 		return "a communicator has a text that is too long";
 	c->rank = (int)rank;
 	c->size = (int)size;
@@ -201,13 +204,13 @@ static const char *parse_process(json_t *value, struct trace_process *p)
 			   "start_ns", &start_ns, "date_s", &date_s, "date_ns", &date_ns, "read",
 			   &read, "communicators", &comms) != 0)
 		return "a process lacks something";
-	if (!is_in(pid, 0, INT32_MAX) || !is_in(start_s, 0, TIME_MOST / 1000000000) ||
-	    !is_in(start_ns, 0, 999999999) || !is_in(date_s, 0, DATE_MOST) ||
-	    !is_in(date_ns, 0, 999999999) || !is_in(read, 0, TIME_MOST))
+	if (!parse_is_in(pid, 0, INT32_MAX) || !parse_is_in(start_s, 0, TIME_MOST / 1000000000) ||
+	    !parse_is_in(start_ns, 0, 999999999) || !parse_is_in(date_s, 0, DATE_MOST) ||
+	    !parse_is_in(date_ns, 0, 999999999) || !parse_is_in(read, 0, TIME_MOST))
 		return bad_number;
-	if (!copy_text(p->host, sizeof p->host, host) ||
-	    !copy_text(p->boot, sizeof p->boot, boot) ||
-	    !copy_text(p->library, sizeof p->library, library))
+	if (!parse_copy_text(p->host, sizeof p->host, host) ||
+	    !parse_copy_text(p->boot, sizeof p->boot, boot) ||
+	    !parse_copy_text(p->library, sizeof p->library, library))
 		return "a process has a text that is too long";
 	p->pid = (int)pid;
 	p->start_ns = start_s * 1000000000 + start_ns;

@@ -115,31 +115,31 @@ struct held_signal {
 	bool was_pending;
 };
 
-static void only_xfsz(sigset_t *set)
+static void disk_only_xfsz(sigset_t *set)
 {
 	sigemptyset(set);
 	sigaddset(set, SIGXFSZ);
 }
 
-static struct held_signal hold_signal(void)
+static struct held_signal disk_hold_signal(void)
 {
 	struct held_signal held;
 	sigset_t xfsz, pending;
 
-	only_xfsz(&xfsz);
+	disk_only_xfsz(&xfsz);
 	sigpending(&pending);
 	held.was_pending = sigismember(&pending, SIGXFSZ);
 	pthread_sigmask(SIG_BLOCK, &xfsz, &held.before);
 	return held;
 }
 
-static void let_signal_go(const struct held_signal *held)
+static void disk_let_signal_go(const struct held_signal *held)
 {
 	const struct timespec at_once = {0};
 	int error = errno;
 	sigset_t xfsz;
 
-	only_xfsz(&xfsz);
+	disk_only_xfsz(&xfsz);
 	if (!held->was_pending)
 		sigtimedwait(&xfsz, NULL, &at_once);
 	pthread_sigmask(SIG_SETMASK, &held->before, NULL);
@@ -148,10 +148,10 @@ static void let_signal_go(const struct held_signal *held)
 
 tutti_status disk_resize(int fd, const char *path, uint64_t bytes)
 {
-	struct held_signal held = hold_signal();
+	struct held_signal held = disk_hold_signal();
 	bool is_done = ftruncate(fd, (off_t)bytes) == 0;
 
-	let_signal_go(&held);
+	disk_let_signal_go(&held);
 	return is_done ? TUTTI_OK : disk_fail("Making room in", path);
 }
 
@@ -162,9 +162,9 @@ tutti_status disk_take_room(int fd, const char *path, uint64_t bytes)
 	if (bytes == 0)
 		return TUTTI_OK;
 	do { /* posix_fallocate would write every block where the file system cannot do this */
-		struct held_signal held = hold_signal();
+		struct held_signal held = disk_hold_signal();
 		result = fallocate(fd, 0, 0, (off_t)bytes);
-		let_signal_go(&held);
+		disk_let_signal_go(&held);
 	} while (result != 0 && errno == EINTR);
 	if (result == 0)
 		return TUTTI_OK;
@@ -174,19 +174,19 @@ tutti_status disk_take_room(int fd, const char *path, uint64_t bytes)
 
 tutti_status disk_take_blocks(int fd, const char *path, uint64_t bytes)
 {
-	struct held_signal held = hold_signal();
+	struct held_signal held = disk_hold_signal();
 
 	errno = posix_fallocate(fd, 0, (off_t)bytes);
-	let_signal_go(&held);
+	disk_let_signal_go(&held);
 	return errno == 0 ? TUTTI_OK : disk_fail("Taking room in", path);
 }
 
 tutti_status disk_write(int fd, const char *path, const void *data, size_t bytes, uint64_t at)
 {
 	for (size_t done = 0; done < bytes;) {
-		struct held_signal held = hold_signal();
+		struct held_signal held = disk_hold_signal();
 		ssize_t n = pwrite(fd, (const char *)data + done, bytes - done, (off_t)(at + done));
-		let_signal_go(&held);
+		disk_let_signal_go(&held);
 		if (n == 0)
 			errno = ENOSPC; /* files never do this; do not wait for ever */
 		if (n <= 0 && errno != EINTR)

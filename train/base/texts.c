@@ -21,7 +21,7 @@ static tutti_status texts_no_memory(const struct comparing *c)
 }
 
 /* The number of the first line that differs, or -1. *a and *b then point to the line. */
-static int first_difference(const char **a, const char **b)
+static int texts_first_difference(const char **a, const char **b)
 {
 	for (int line = 0; **a && **b; line++) {
 		size_t a_bytes = strcspn(*a, "\n"), b_bytes = strcspn(*b, "\n");
@@ -46,7 +46,7 @@ static tutti_status texts_explain(const struct comparing *c, const char *first_r
 	char message[EXPLANATION_BYTES] = "";
 	int reporter = 0;
 
-	lines[c->rank] = first_difference(&own, &first_rank);
+	lines[c->rank] = texts_first_difference(&own, &first_rank);
 	TRY(tutti_all_gather(&lines[c->rank], lines, 1, TUTTI_I32, c->comm, NULL));
 	for (int r = 1; r < c->size; r++)
 		if (lines[r] >= 0 && (lines[reporter] < 0 || lines[r] < lines[reporter]))
@@ -61,7 +61,7 @@ static tutti_status texts_explain(const struct comparing *c, const char *first_r
 }
 
 /* bytes: of rank 0's text. */
-static tutti_status explain_difference(const struct comparing *c, size_t bytes)
+static tutti_status texts_explain_difference(const struct comparing *c, size_t bytes)
 {
 	size_t line_bytes = (size_t)c->size * sizeof(int32_t);
 	char *memory = calloc(1, line_bytes + bytes + 1);
@@ -91,11 +91,11 @@ static tutti_status base_texts_compare(const struct comparing *c, struct digest 
 	TRY(tutti_all_gather(&all[c->rank], all, sizeof *all, TUTTI_U8, c->comm, NULL));
 	for (int r = 1; r < c->size; r++)
 		differs = differs || memcmp(&all[r], &all[0], sizeof *all) != 0;
-	return differs ? explain_difference(c, (size_t)all[0].bytes) : TUTTI_OK;
+	return differs ? texts_explain_difference(c, (size_t)all[0].bytes) : TUTTI_OK;
 }
 
-static tutti_status make_text(struct comparing *c, void (*write)(FILE *text, const void *of),
-			      const void *of)
+static tutti_status texts_make_text(struct comparing *c, void (*write)(FILE *text, const void *of),
+				    const void *of)
 {
 	FILE *stream = open_memstream(&c->text, &c->bytes);
 
@@ -115,7 +115,7 @@ tutti_status texts_compare(tutti_comm *comm, const char *what, const char *advic
 			      .what = what,
 			      .advice = advice};
 	struct digest *all = calloc((size_t)c.size, sizeof *all);
-	tutti_status status = make_text(&c, write, of);
+	tutti_status status = texts_make_text(&c, write, of);
 
 	if (!all)
 		status = texts_no_memory(&c);

@@ -199,7 +199,7 @@ static bool block_call_has_memory(struct block_call *c, tutti_status status)
 }
 
 /* fn may have said why, as its thread's last error. */
-static void note_fn(struct block_call *c, int rank, tutti_status status)
+static void block_call_note_fn(struct block_call *c, int rank, tutti_status status)
 {
 	struct kept_error said = kept_error_of(status);
 
@@ -217,7 +217,7 @@ static bool block_call_fn(struct block_call *c, int rank, void *data)
 	tutti_status status;
 	callback_call("fn", c->name, c->rank, status = c->fn(c->arg, rank, data, c->count));
 	if (status != TUTTI_OK)
-		note_fn(c, rank, status);
+		block_call_note_fn(c, rank, status);
 	return status == TUTTI_OK;
 }
 
@@ -259,7 +259,7 @@ struct scatter {
 };
 
 /* Refused before fn is called: the first reduce comes after it. */
-static tutti_status reduce_scatter_each_check_op(const struct scatter *s)
+static tutti_status block_call_reduce_scatter_each_check_op(const struct scatter *s)
 {
 	const struct block_call *c = &s->call;
 
@@ -273,7 +273,7 @@ static tutti_status reduce_scatter_each_check_op(const struct scatter *s)
 }
 
 /* A rank whose fn has failed sends zeros: the others hear of it at the end. */
-static bool reduce_block(struct scatter *s, int rank)
+static bool block_call_reduce_block(struct scatter *s, int rank)
 {
 	struct block_call *c = &s->call;
 	void *data = s->buffers.data[rank % BLOCK_BUFFERS];
@@ -287,7 +287,7 @@ static bool reduce_block(struct scatter *s, int rank)
 }
 
 /* Blocks are reduced in the order of ranks everywhere. */
-static bool reduce_all(struct scatter *s)
+static bool block_call_reduce_all(struct scatter *s)
 {
 	struct block_call *c = &s->call;
 	bool is_well = true;
@@ -295,7 +295,7 @@ static bool reduce_all(struct scatter *s)
 	for (int rank = 0; is_well && rank < c->size; rank++)
 		is_well =
 			block_call_wait(c, rank - BLOCK_BUFFERS, &s->works[rank % BLOCK_BUFFERS]) &&
-			reduce_block(s, rank);
+			block_call_reduce_block(s, rank);
 	for (int rank = c->size; rank < c->size + BLOCK_BUFFERS; rank++)
 		is_well &=
 			block_call_wait(c, rank - BLOCK_BUFFERS, &s->works[rank % BLOCK_BUFFERS]);
@@ -303,7 +303,7 @@ static bool reduce_all(struct scatter *s)
 }
 
 /* Where all collectives went well, all ranks are told whose fn has failed. */
-static void reduce_scatter_each_agree(struct block_call *c)
+static void block_call_reduce_scatter_each_agree(struct block_call *c)
 {
 	struct kept_error own = c->failure;
 
@@ -324,10 +324,10 @@ tutti_status tutti_reduce_scatter_each(void *recv, size_t count, tutti_dtype dty
 			    .op = op};
 
 	TRY(block_call_begin(&s.call, recv, call));
-	TRY(reduce_scatter_each_check_op(&s));
+	TRY(block_call_reduce_scatter_each_check_op(&s));
 	if (block_call_has_memory(&s.call, block_buffers_take(&s.buffers, s.call.bytes))) {
-		if (reduce_all(&s))
-			reduce_scatter_each_agree(&s.call);
+		if (block_call_reduce_all(&s))
+			block_call_reduce_scatter_each_agree(&s.call);
 		block_buffers_give_back(&s.buffers);
 	}
 	return kept_error_return(&s.call.failure);
@@ -352,7 +352,7 @@ enum block_way {
 };
 
 /* Blocks that differ are left to the broadcasts, which notice and say it. */
-static bool is_reached(const struct block_call *c, const struct block_offer *offers)
+static bool block_call_is_reached(const struct block_call *c, const struct block_offer *offers)
 {
 	for (int rank = 0; rank < c->size; rank++)
 		if (offers[rank].place.allocation == 0 || offers[rank].count != c->count ||
@@ -375,7 +375,7 @@ static enum block_way block_reach(struct block_call *c, const void *own, struct 
 		    c, -1,
 		    tutti_all_gather(offer, offers, sizeof *offer, TUTTI_U8, c->comm, &c->part)))
 		return BLOCKS_NOT;
-	return is_reached(c, offers) ? BLOCKS_REACHED : BLOCKS_BY_WINDOW;
+	return block_call_is_reached(c, offers) ? BLOCKS_REACHED : BLOCKS_BY_WINDOW;
 }
 
 /* ---- tutti_all_gather_each ---- */
@@ -396,7 +396,7 @@ struct gather {
 };
 
 /* The i-th of the other ranks. */
-static int other_rank(const struct block_call *c, int i)
+static int block_call_other_rank(const struct block_call *c, int i)
 {
 	return i < c->rank ? i : i + 1;
 }
@@ -404,8 +404,8 @@ static int other_rank(const struct block_call *c, int i)
 /* The block of rank g->next goes from send, if it is the own one, to recv. Between two ranks an
  * all_gather of this block alone copies it once, where a broadcast through the window does so
  * twice. */
-static tutti_status all_gather_each_start(struct gather *g, const void *send, void *recv,
-					  tutti_work **work)
+static tutti_status block_call_all_gather_each_start(struct gather *g, const void *send, void *recv,
+						     tutti_work **work)
 {
 	struct block_call *c = &g->call;
 	int root = g->next;
@@ -417,45 +417,45 @@ static tutti_status all_gather_each_start(struct gather *g, const void *send, vo
 	return tutti_all_gatherv(send, recv, g->counts[root], NULL, c->dtype, c->comm, &c->part);
 }
 
-static tutti_status all_gather_each_start_next(struct gather *g)
+static tutti_status block_call_all_gather_each_start_next(struct gather *g)
 {
 	int place = g->started % BLOCK_BUFFERS;
 
 	if (g->next == g->call.rank)
-		return all_gather_each_start(g, g->own, g->own_recv, &g->own_work);
+		return block_call_all_gather_each_start(g, g->own, g->own_recv, &g->own_work);
 	g->started++;
-	return all_gather_each_start(g, NULL, g->buffers.data[place], &g->works[place]);
+	return block_call_all_gather_each_start(g, NULL, g->buffers.data[place], &g->works[place]);
 }
 
 /* Broadcasts begin in the order of ranks everywhere. Of other ranks' no more than limit begin. */
-static bool start_until(struct gather *g, int limit)
+static bool block_call_start_until(struct gather *g, int limit)
 {
 	struct block_call *c = &g->call;
 
 	for (; g->next < c->size; g->next++) {
 		if (g->next != c->rank && g->started == limit)
 			break;
-		if (!block_call_is_well(c, g->next, all_gather_each_start_next(g)))
+		if (!block_call_is_well(c, g->next, block_call_all_gather_each_start_next(g)))
 			return false;
 	}
 	return true;
 }
 
 /* Goes on when fn has failed, since the other ranks need this one's block and its calls. */
-static void broadcast_all(struct gather *g)
+static void block_call_broadcast_all(struct gather *g)
 {
 	struct block_call *c = &g->call;
-	bool is_well = start_until(g, BLOCK_BUFFERS);
+	bool is_well = block_call_start_until(g, BLOCK_BUFFERS);
 
 	if (is_well)
 		block_call_fn(c, c->rank, g->own);
 	for (int i = 0; is_well && i < c->size - 1; i++) {
-		int rank = other_rank(c, i), place = i % BLOCK_BUFFERS;
+		int rank = block_call_other_rank(c, i), place = i % BLOCK_BUFFERS;
 
 		is_well = block_call_wait(c, rank, &g->works[place]);
 		if (is_well)
 			block_call_fn(c, rank, g->buffers.data[place]);
-		is_well = is_well && start_until(g, i + 1 + BLOCK_BUFFERS);
+		is_well = is_well && block_call_start_until(g, i + 1 + BLOCK_BUFFERS);
 	}
 	for (int place = 0; place < BLOCK_BUFFERS; place++)
 		block_call_wait(c, -1, &g->works[place]);
@@ -463,13 +463,13 @@ static void broadcast_all(struct gather *g)
 }
 
 /* No rank returns before all have seen its block. */
-static void show_all(struct gather *g, const struct block_offer *offers)
+static void block_call_show_all(struct gather *g, const struct block_offer *offers)
 {
 	struct block_call *c = &g->call;
 
 	block_call_fn(c, c->rank, g->own);
 	for (int i = 0; i < c->size - 1; i++) {
-		int rank = other_rank(c, i);
+		int rank = block_call_other_rank(c, i);
 		block_call_fn(c, rank, tutti_mem_at(&offers[rank].place, c->bytes, c->comm));
 	}
 	block_call_is_well(c, -1, tutti_barrier(c->comm, &c->part));
@@ -484,9 +484,9 @@ static void hand_over_all(struct gather *g)
 
 	g->own_recv = is_by_window ? g->own : g->buffers.spare;
 	if (way == BLOCKS_REACHED)
-		show_all(g, offers);
+		block_call_show_all(g, offers);
 	else if (way != BLOCKS_NOT)
-		broadcast_all(g);
+		block_call_broadcast_all(g);
 }
 
 tutti_status tutti_all_gather_each(const void *send, size_t count, tutti_dtype dtype,

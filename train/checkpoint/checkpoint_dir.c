@@ -31,7 +31,7 @@ static void checkpoint_temporary_print(char text[CHECKPOINT_NAME_BYTES], int64_t
 }
 
 /* Exactly such a name: other files are the user's. */
-static bool is_temporary(const char *name)
+static bool checkpoint_dir_is_temporary(const char *name)
 {
 	char again[CHECKPOINT_NAME_BYTES];
 	int64_t step;
@@ -57,7 +57,7 @@ static bool checkpoint_sweep_is_ours(const char *name)
 	return strcmp(again, name) == 0;
 }
 
-static void remove_link(const char *path)
+static void checkpoint_dir_remove_link(const char *path)
 {
 	struct stat about;
 
@@ -73,7 +73,7 @@ void checkpoint_remove(const char *path)
 	if (!folder && fd >= 0)
 		close(fd);
 	if (!folder) {
-		remove_link(path);
+		checkpoint_dir_remove_link(path);
 		return;
 	}
 	for (struct dirent *entry; (entry = readdir(folder));)
@@ -86,7 +86,7 @@ void checkpoint_remove(const char *path)
 /* The process that locks the file owns the folder. The file is made and locked before the folder,
  * and removed after it, so without the file no save is alive. If files cannot be locked nothing is
  * removed. */
-static void remove_if_dead(const char *dir, const char *temporary)
+static void checkpoint_dir_remove_if_dead(const char *dir, const char *temporary)
 {
 	char path[DISK_PATH_BYTES], lock_path[DISK_PATH_BYTES];
 
@@ -111,8 +111,8 @@ void checkpoint_sweep(const char *dir)
 		size_t n = strlen(entry->d_name), s = sizeof lock_suffix - 1;
 		if (n > s && strcmp(entry->d_name + n - s, lock_suffix) == 0)
 			entry->d_name[n - s] = '\0';
-		if (is_temporary(entry->d_name))
-			remove_if_dead(dir, entry->d_name);
+		if (checkpoint_dir_is_temporary(entry->d_name))
+			checkpoint_dir_remove_if_dead(dir, entry->d_name);
 	}
 	if (folder)
 		closedir(folder);
@@ -145,7 +145,7 @@ static bool checkpoint_name_parse(struct checkpoint_name *name, const char *text
 	return true;
 }
 
-static int compare_newest_first(const void *a, const void *b)
+static int checkpoint_dir_compare_newest_first(const void *a, const void *b)
 {
 	const struct checkpoint_name *x = a, *y = b;
 
@@ -187,7 +187,7 @@ tutti_status checkpoint_names(struct checkpoint_name **names, size_t *count, con
 		return status;
 	}
 	if (n > 1)
-		qsort(listed, n, sizeof *listed, compare_newest_first);
+		qsort(listed, n, sizeof *listed, checkpoint_dir_compare_newest_first);
 	*names = listed;
 	*count = n;
 	return TUTTI_OK;
@@ -205,7 +205,7 @@ enum { TRIES = 10 };
 
 /* *is_mine: the file is locked and no other process has removed it. A file system without locks is
  * used without. */
-static tutti_status make_lock(int *lock, bool *is_mine, const char *path)
+static tutti_status checkpoint_dir_make_lock(int *lock, bool *is_mine, const char *path)
 {
 	struct stat about;
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -221,8 +221,8 @@ static tutti_status make_lock(int *lock, bool *is_mine, const char *path)
 	return TUTTI_OK;
 }
 
-/* Tries one new name. *is_mine as in make_lock. */
-static tutti_status make_temporary(struct checkpoint_dir *made, bool *is_mine)
+/* Tries one new name. *is_mine as in checkpoint_dir_make_lock. */
+static tutti_status checkpoint_dir_make_temporary(struct checkpoint_dir *made, bool *is_mine)
 {
 	char name[CHECKPOINT_NAME_BYTES], lock_path[DISK_PATH_BYTES];
 	uint64_t token;
@@ -232,7 +232,7 @@ static tutti_status make_temporary(struct checkpoint_dir *made, bool *is_mine)
 	checkpoint_temporary_print(name, made->step, token);
 	TRY(disk_path(made->path, "%s/%s", made->dir, name));
 	TRY(disk_path(lock_path, "%s.lock", made->path));
-	TRY(make_lock(&made->lock, is_mine, lock_path));
+	TRY(checkpoint_dir_make_lock(&made->lock, is_mine, lock_path));
 	if (*is_mine && mkdir(made->path, 0777) != 0) {
 		tutti_status status = disk_fail("Making the folder", made->path);
 		unlink(lock_path);
@@ -256,7 +256,7 @@ tutti_status checkpoint_dir_make(struct checkpoint_dir *made, const char *dir, i
 	TRY(disk_make_folder(dir));
 	checkpoint_sweep(dir);
 	for (int i = 0; i < TRIES && !is_mine; i++)
-		TRY(make_temporary(made, &is_mine));
+		TRY(checkpoint_dir_make_temporary(made, &is_mine));
 	return is_mine ? TUTTI_OK
 		       : fail(TUTTI_ERR_SYSTEM,
 			      "Another process removes files below '%s' as soon as they are "
@@ -285,7 +285,8 @@ static tutti_status checkpoint_dir_add_up(struct checkpoint_index *all,
 }
 
 /* Writes the index and COMMIT in the temporary folder. */
-static tutti_status write_index(const char *path, const struct checkpoint_index *index)
+static tutti_status checkpoint_dir_write_index(const char *path,
+					       const struct checkpoint_index *index)
 {
 	char commit[128], index_path[DISK_PATH_BYTES], commit_path[DISK_PATH_BYTES], *text;
 	size_t bytes;
@@ -321,8 +322,8 @@ static tutti_status checkpoint_dir_give_name(const struct checkpoint_dir *made,
 }
 
 /* Removes the checkpoints of the same step that were saved before. */
-static void remove_older(const char *dir, struct checkpoint_name name,
-			 const struct checkpoint_name *names, size_t count)
+static void checkpoint_dir_remove_older(const char *dir, struct checkpoint_name name,
+					const struct checkpoint_name *names, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		char text[CHECKPOINT_NAME_BYTES], path[DISK_PATH_BYTES];
@@ -358,7 +359,7 @@ static tutti_status commit_folder(struct checkpoint_dir *made)
 		status = disk_sync_folder(made->dir);
 	}
 	if (status == TUTTI_OK)
-		remove_older(made->dir, name, names, count);
+		checkpoint_dir_remove_older(made->dir, name, names, count);
 	free(names);
 	return status;
 }
@@ -370,7 +371,7 @@ tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *text
 	tutti_status status = checkpoint_dir_add_up(&all, made, texts, bytes, ranks);
 
 	if (status == TUTTI_OK)
-		status = write_index(made->path, &all);
+		status = checkpoint_dir_write_index(made->path, &all);
 	checkpoint_index_finish(&all);
 	TRY(status);
 	return commit_folder(made);
@@ -390,7 +391,7 @@ void checkpoint_dir_finish(struct checkpoint_dir *made)
 enum { INDEX_LIMIT = 1 << 30, COMMIT_LIMIT = 128 };
 
 /* Reads the index, which the caller frees also after an error, and compares it with COMMIT. */
-static tutti_status read_index(const char *path, char **index, size_t *bytes)
+static tutti_status checkpoint_dir_read_index(const char *path, char **index, size_t *bytes)
 {
 	char index_path[DISK_PATH_BYTES], commit_path[DISK_PATH_BYTES];
 	char *commit, expected[COMMIT_LIMIT];
@@ -410,8 +411,8 @@ static tutti_status read_index(const char *path, char **index, size_t *bytes)
 				      path_shown(index_path));
 }
 
-static tutti_status check_file(const struct checkpoint_index *index, const char *path,
-			       const struct checkpoint_file *file)
+static tutti_status checkpoint_dir_check_file(const struct checkpoint_index *index,
+					      const char *path, const struct checkpoint_file *file)
 {
 	char name[CHECKPOINT_FILE_BYTES], file_path[DISK_PATH_BYTES];
 	struct stat about;
@@ -427,11 +428,12 @@ static tutti_status check_file(const struct checkpoint_index *index, const char 
 			    path_shown(file_path), (long long)about.st_size, file->bytes);
 }
 
-static tutti_status check_whole(const struct checkpoint_index *index, const char *path)
+static tutti_status checkpoint_dir_check_whole(const struct checkpoint_index *index,
+					       const char *path)
 {
 	TRY(checkpoint_index_check(index));
 	for (size_t i = 0; i < index->file_count; i++)
-		TRY(check_file(index, path, &index->files[i]));
+		TRY(checkpoint_dir_check_file(index, path, &index->files[i]));
 	return TUTTI_OK;
 }
 
@@ -440,13 +442,13 @@ tutti_status checkpoint_dir_read(struct checkpoint_index *index, const char *pat
 	struct checkpoint_index read = {0};
 	char *text = NULL;
 	size_t bytes;
-	tutti_status status = read_index(path, &text, &bytes);
+	tutti_status status = checkpoint_dir_read_index(path, &text, &bytes);
 
 	if (status == TUTTI_OK)
 		status = checkpoint_index_parse(&read, path, text, bytes);
 	free(text);
 	TRY(status);
-	status = check_whole(&read, path);
+	status = checkpoint_dir_check_whole(&read, path);
 	if (status == TUTTI_OK)
 		*index = read;
 	else
@@ -456,7 +458,7 @@ tutti_status checkpoint_dir_read(struct checkpoint_index *index, const char *pat
 
 /* A folder that was renamed, or has the index of another one, does not have the step of its name.
  */
-static tutti_status check_checkpoint(const char *path, int64_t step)
+static tutti_status checkpoint_dir_check_checkpoint(const char *path, int64_t step)
 {
 	struct checkpoint_index index;
 
@@ -471,14 +473,14 @@ static tutti_status check_checkpoint(const char *path, int64_t step)
 }
 
 /* Returns OK and sets found->path if the checkpoint is whole; otherwise notes what is wrong. */
-static tutti_status try_checkpoint(struct checkpoint_found *found, const char *dir,
-				   struct checkpoint_name name)
+static tutti_status checkpoint_dir_try_checkpoint(struct checkpoint_found *found, const char *dir,
+						  struct checkpoint_name name)
 {
 	char text[CHECKPOINT_NAME_BYTES], path[DISK_PATH_BYTES];
 
 	checkpoint_name_print(text, name);
 	TRY(disk_path(path, "%s/%s", dir, text));
-	tutti_status status = check_checkpoint(path, name.step);
+	tutti_status status = checkpoint_dir_check_checkpoint(path, name.step);
 	if (status == TUTTI_OK) {
 		strcpy(found->path, path);
 		found->step = name.step;
@@ -493,7 +495,7 @@ static tutti_status try_checkpoint(struct checkpoint_found *found, const char *d
 }
 
 /* Whether dir is not a folder of checkpoints but one, by its name and a file that it has. */
-static bool is_checkpoint(struct checkpoint_name *name, const char *dir)
+static bool checkpoint_dir_is_checkpoint(struct checkpoint_name *name, const char *dir)
 {
 	static const char *const files[] = {"index.json", "COMMIT"};
 	char path[DISK_PATH_BYTES];
@@ -510,10 +512,10 @@ static bool is_checkpoint(struct checkpoint_name *name, const char *dir)
 	return false;
 }
 
-static tutti_status find_itself(struct checkpoint_found *found, const char *dir,
-				struct checkpoint_name name)
+static tutti_status checkpoint_dir_find_itself(struct checkpoint_found *found, const char *dir,
+					       struct checkpoint_name name)
 {
-	TRY(check_checkpoint(dir, name.step));
+	TRY(checkpoint_dir_check_checkpoint(dir, name.step));
 	found->is_dir = true;
 	found->step = name.step;
 	return disk_path(found->path, "%s", dir);
@@ -527,14 +529,14 @@ tutti_status checkpoint_dir_find(struct checkpoint_found *found, const char *dir
 	size_t count = 0;
 
 	*found = (struct checkpoint_found){.step = -1};
-	if (is_checkpoint(&name, dir))
-		return find_itself(found, dir, name);
+	if (checkpoint_dir_is_checkpoint(&name, dir))
+		return checkpoint_dir_find_itself(found, dir, name);
 	if (stat(dir, &about) != 0 && errno == ENOENT)
 		return TUTTI_OK;
 	TRY(checkpoint_names(&names, &count, dir));
 	tutti_status status = TUTTI_OK;
 	for (size_t i = 0; i < count && status == TUTTI_OK && !found->path[0]; i++)
-		status = try_checkpoint(found, dir, names[i]);
+		status = checkpoint_dir_try_checkpoint(found, dir, names[i]);
 	free(names);
 	TRY(status);
 	if (!found->path[0] && found->passed_over)

@@ -87,17 +87,18 @@ int checkpoint_tensor_compare(const void *a, const void *b)
 	return kinds ? kinds : strcmp(x->name, y->name);
 }
 
-static int compare_pieces(const void *a, const void *b)
+static int checkpoint_index_compare_pieces(const void *a, const void *b)
 {
 	const struct checkpoint_piece *x = a, *y = b;
 	return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->rank - y->rank;
 }
 
 /* Sorts the pieces. INVALID: a piece is beyond the tensor's end, or saved twice. */
-static tutti_status sort_pieces(struct checkpoint_tensor *tensor)
+static tutti_status checkpoint_index_sort_pieces(struct checkpoint_tensor *tensor)
 {
 	if (tensor->piece_count > 1)
-		qsort(tensor->pieces, tensor->piece_count, sizeof *tensor->pieces, compare_pieces);
+		qsort(tensor->pieces, tensor->piece_count, sizeof *tensor->pieces,
+		      checkpoint_index_compare_pieces);
 	for (size_t i = 0; i < tensor->piece_count; i++) {
 		const struct checkpoint_piece *piece = &tensor->pieces[i];
 		if (piece->count == 0 || piece->first > tensor->count ||
@@ -124,7 +125,7 @@ tutti_status checkpoint_index_sort(struct checkpoint_index *index)
 		      checkpoint_tensor_compare);
 	for (size_t i = 0; i < index->tensor_count; i++) {
 		struct checkpoint_tensor *tensor = &index->tensors[i];
-		TRY(sort_pieces(tensor));
+		TRY(checkpoint_index_sort_pieces(tensor));
 		if (i > 0 && checkpoint_tensor_compare(tensor - 1, tensor) == 0)
 			return fail_invalid("'%s' (%s) is saved twice by one rank.", tensor->name,
 					    tensor->kind);
@@ -179,7 +180,7 @@ tutti_status checkpoint_index_add(struct checkpoint_index *all, struct checkpoin
 	return status;
 }
 
-static int compare_files(const void *a, const void *b)
+static int checkpoint_index_compare_files(const void *a, const void *b)
 {
 	return ((const struct checkpoint_file *)a)->rank -
 	       ((const struct checkpoint_file *)b)->rank;
@@ -206,7 +207,8 @@ tutti_status checkpoint_index_join(struct checkpoint_index *all)
 	struct checkpoint_tensor *last = NULL;
 
 	if (all->file_count > 1)
-		qsort(all->files, all->file_count, sizeof *all->files, compare_files);
+		qsort(all->files, all->file_count, sizeof *all->files,
+		      checkpoint_index_compare_files);
 	if (all->tensor_count > 1)
 		qsort(all->tensors, all->tensor_count, sizeof *all->tensors,
 		      checkpoint_tensor_compare);
@@ -226,11 +228,11 @@ tutti_status checkpoint_index_join(struct checkpoint_index *all)
 	}
 	all->tensor_count = last ? (size_t)(last - all->tensors) + 1 : 0;
 	for (size_t i = 0; i < all->tensor_count; i++)
-		TRY(sort_pieces(&all->tensors[i]));
+		TRY(checkpoint_index_sort_pieces(&all->tensors[i]));
 	return TUTTI_OK;
 }
 
-static tutti_status check_tensor(const struct checkpoint_tensor *tensor)
+static tutti_status checkpoint_index_check_tensor(const struct checkpoint_tensor *tensor)
 {
 	uint64_t at = 0;
 
@@ -259,6 +261,6 @@ tutti_status checkpoint_index_check(const struct checkpoint_index *index)
 		return fail_invalid("The index of step %" PRId64 " has %zu files of %d ranks.",
 				    index->step, index->file_count, index->world_size);
 	for (size_t i = 0; i < index->tensor_count; i++)
-		TRY(check_tensor(&index->tensors[i]));
+		TRY(checkpoint_index_check_tensor(&index->tensors[i]));
 	return TUTTI_OK;
 }

@@ -20,7 +20,7 @@ static json_t *checkpoint_json_append(json_t *array, json_t *value)
 	return NULL;
 }
 
-static json_t *of_files(const struct checkpoint_index *index)
+static json_t *checkpoint_json_of_files(const struct checkpoint_index *index)
 {
 	json_t *files = json_array();
 	char name[CHECKPOINT_FILE_BYTES];
@@ -36,7 +36,7 @@ static json_t *of_files(const struct checkpoint_index *index)
 	return files;
 }
 
-static json_t *of_pieces(const struct checkpoint_tensor *tensor, int world_size)
+static json_t *checkpoint_json_of_pieces(const struct checkpoint_tensor *tensor, int world_size)
 {
 	json_t *pieces = json_array();
 	char name[CHECKPOINT_FILE_BYTES], key[CHECKPOINT_KEY_BYTES];
@@ -55,7 +55,7 @@ static json_t *of_pieces(const struct checkpoint_tensor *tensor, int world_size)
 }
 
 /* NULL: C order. */
-static json_t *of_order(struct tensor_order order)
+static json_t *checkpoint_json_of_order(struct tensor_order order)
 {
 	return order.parts > 1 ? json_pack("{s:i, s:i}", "dim", order.dim, "parts", order.parts)
 			       : NULL;
@@ -69,7 +69,7 @@ static int version_of(const struct checkpoint_index *index)
 	return VERSION;
 }
 
-static json_t *of_tensors(const struct checkpoint_index *index)
+static json_t *checkpoint_json_of_tensors(const struct checkpoint_index *index)
 {
 	json_t *tensors = json_array();
 
@@ -80,8 +80,8 @@ static json_t *of_tensors(const struct checkpoint_index *index)
 			json_pack("{s:s, s:s, s:s, s:o, s:o*, s:o}", "kind", tensor->kind, "name",
 				  tensor->name, "dtype", stored_type_of(tensor->dtype)->name,
 				  "shape", value_of_shape(tensor->ndim, tensor->shape), "split",
-				  of_order(tensor->order), "pieces",
-				  of_pieces(tensor, index->world_size)));
+				  checkpoint_json_of_order(tensor->order), "pieces",
+				  checkpoint_json_of_pieces(tensor, index->world_size)));
 	}
 	return tensors;
 }
@@ -105,8 +105,8 @@ tutti_status checkpoint_index_print(const struct checkpoint_index *index, char *
 	TRY(checkpoint_json_check_names(index));
 	json_t *whole = json_pack("{s:s, s:i, s:I, s:i, s:o, s:o}", "format", FORMAT, "version",
 				  version_of(index), "step", (json_int_t)index->step, "world_size",
-				  index->world_size, "files", of_files(index), "tensors",
-				  of_tensors(index));
+				  index->world_size, "files", checkpoint_json_of_files(index),
+				  "tensors", checkpoint_json_of_tensors(index));
 	char *printed = whole ? json_dumps(whole, JSON_INDENT(1)) : NULL;
 	json_decref(whole);
 	if (!printed)
@@ -155,7 +155,7 @@ static bool checkpoint_json_rank_of(const struct reading *in, const char *name, 
 	return strcmp(name, expected) == 0;
 }
 
-static tutti_status parse_files(const struct reading *in, const json_t *files)
+static tutti_status checkpoint_json_parse_files(const struct reading *in, const json_t *files)
 {
 	struct checkpoint_index *index = in->index;
 	size_t n = json_array_size(files);
@@ -183,8 +183,9 @@ static tutti_status parse_files(const struct reading *in, const json_t *files)
 	return TUTTI_OK;
 }
 
-static tutti_status parse_piece(const struct reading *in, struct checkpoint_tensor *tensor,
-				const json_t *entry)
+static tutti_status checkpoint_json_parse_piece(const struct reading *in,
+						struct checkpoint_tensor *tensor,
+						const json_t *entry)
 {
 	struct checkpoint_piece piece = {0};
 	char key[CHECKPOINT_KEY_BYTES];
@@ -206,7 +207,7 @@ static tutti_status parse_piece(const struct reading *in, struct checkpoint_tens
 	return checkpoint_piece_add(tensor, piece);
 }
 
-static bool parse_order(struct checkpoint_tensor *tensor, const json_t *split)
+static bool checkpoint_json_parse_order(struct checkpoint_tensor *tensor, const json_t *split)
 {
 	uint64_t dim, parts;
 
@@ -238,7 +239,7 @@ static tutti_status checkpoint_json_parse_tensor(const struct reading *in, const
 	if (!value_shape(&like.ndim, like.shape, MODEL_DIMS, json_object_get(entry, "shape")) ||
 	    checkpoint_tensor_check(&like) != TUTTI_OK)
 		return checkpoint_json_wrong(in, "it has an invalid kind, name or shape for", name);
-	if (!parse_order(&like, json_object_get(entry, "split")))
+	if (!checkpoint_json_parse_order(&like, json_object_get(entry, "split")))
 		return checkpoint_json_wrong(in, "it has an invalid split of", name);
 	struct checkpoint_tensor *tensor = checkpoint_index_grow(in->index, &like);
 	if (!tensor)
@@ -246,11 +247,11 @@ static tutti_status checkpoint_json_parse_tensor(const struct reading *in, const
 	if (!json_is_array(pieces))
 		return checkpoint_json_wrong(in, "it has no pieces of", name);
 	for (size_t i = 0; i < json_array_size(pieces); i++)
-		TRY(parse_piece(in, tensor, json_array_get(pieces, i)));
+		TRY(checkpoint_json_parse_piece(in, tensor, json_array_get(pieces, i)));
 	return TUTTI_OK;
 }
 
-static tutti_status parse_whole(const struct reading *in, const json_t *whole)
+static tutti_status checkpoint_json_parse_whole(const struct reading *in, const json_t *whole)
 {
 	const json_t *tensors = json_object_get(whole, "tensors");
 	uint64_t version, step, world_size;
@@ -269,7 +270,7 @@ static tutti_status parse_whole(const struct reading *in, const json_t *whole)
 		return checkpoint_json_wrong(in, "it has no step, or no world_size", "");
 	in->index->step = (int64_t)step;
 	in->index->world_size = (int)world_size;
-	TRY(parse_files(in, json_object_get(whole, "files")));
+	TRY(checkpoint_json_parse_files(in, json_object_get(whole, "files")));
 	if (!json_is_array(tensors))
 		return checkpoint_json_wrong(in, "it has no list of tensors", "");
 	for (size_t i = 0; i < json_array_size(tensors); i++)
@@ -290,7 +291,7 @@ tutti_status checkpoint_index_parse(struct checkpoint_index *index, const char *
 
 	if (!whole)
 		return checkpoint_json_wrong(&in, why, "");
-	tutti_status status = parse_whole(&in, whole);
+	tutti_status status = checkpoint_json_parse_whole(&in, whole);
 	json_decref(whole);
 	if (status != TUTTI_OK) {
 		checkpoint_index_finish(&read);

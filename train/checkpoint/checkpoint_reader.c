@@ -20,7 +20,7 @@ struct checkpoint {
 	char *portion; /* PORTION_BYTES, for checksums */
 };
 
-static void close_file(struct checkpoint *checkpoint)
+static void checkpoint_reader_close_file(struct checkpoint *checkpoint)
 {
 	if (checkpoint->fd >= 0)
 		close(checkpoint->fd);
@@ -31,7 +31,7 @@ void checkpoint_close(struct checkpoint *checkpoint)
 {
 	if (!checkpoint)
 		return;
-	close_file(checkpoint);
+	checkpoint_reader_close_file(checkpoint);
 	for (int rank = 0; checkpoint->headers && rank < checkpoint->index.world_size; rank++)
 		safetensors_finish(&checkpoint->headers[rank]);
 	free(checkpoint->headers);
@@ -106,7 +106,7 @@ static tutti_status checkpoint_reader_open_file(struct checkpoint *checkpoint, i
 
 	if (checkpoint->open_rank == rank)
 		return TUTTI_OK;
-	close_file(checkpoint);
+	checkpoint_reader_close_file(checkpoint);
 	checkpoint_file_name(name, rank, checkpoint->index.world_size);
 	TRY(disk_path(checkpoint->open_path, "%s/%s", checkpoint->path, name));
 	TRY(disk_open(&checkpoint->fd, &bytes, checkpoint->open_path));
@@ -152,8 +152,9 @@ static void checkpoint_reader_copy(const struct wanted *wanted, uint64_t at, con
 }
 
 /* Reads the whole piece in portions, from at on in the open file, and checks its sum. */
-static tutti_status read_and_sum(struct checkpoint *checkpoint, uint32_t *crc32c, uint64_t at,
-				 uint64_t bytes, const struct wanted *wanted)
+static tutti_status checkpoint_reader_read_and_sum(struct checkpoint *checkpoint, uint32_t *crc32c,
+						   uint64_t at, uint64_t bytes,
+						   const struct wanted *wanted)
 {
 	for (uint64_t done = 0; done < bytes;) {
 		size_t n = bytes - done < PORTION_BYTES ? (size_t)(bytes - done) : PORTION_BYTES;
@@ -166,9 +167,10 @@ static tutti_status read_and_sum(struct checkpoint *checkpoint, uint32_t *crc32c
 	return TUTTI_OK;
 }
 
-static tutti_status read_piece(struct checkpoint *checkpoint,
-			       const struct checkpoint_tensor *tensor,
-			       struct checkpoint_piece *piece, const struct wanted *wanted)
+static tutti_status checkpoint_reader_read_piece(struct checkpoint *checkpoint,
+						 const struct checkpoint_tensor *tensor,
+						 struct checkpoint_piece *piece,
+						 const struct wanted *wanted)
 {
 	uint64_t element_bytes = stored_type_of(tensor->dtype)->bits / 8, at = 0;
 	uint32_t crc32c = 0;
@@ -178,7 +180,8 @@ static tutti_status read_piece(struct checkpoint *checkpoint,
 	if (piece->is_sound)
 		return disk_read(checkpoint->fd, checkpoint->open_path, wanted->values,
 				 (size_t)(wanted->end - wanted->begin), at + wanted->begin);
-	TRY(read_and_sum(checkpoint, &crc32c, at, piece->count * element_bytes, wanted));
+	TRY(checkpoint_reader_read_and_sum(checkpoint, &crc32c, at, piece->count * element_bytes,
+					   wanted));
 	if (crc32c != piece->crc32c)
 		return fail_invalid(
 			"Elements %" PRIu64 " to %" PRIu64
@@ -222,7 +225,7 @@ tutti_status checkpoint_read(struct checkpoint *checkpoint, const struct checkpo
 		uint64_t skipped = first - piece->first;
 		uint64_t n = piece->count - skipped < count ? piece->count - skipped : count;
 		struct wanted wanted = {skipped * element_bytes, (skipped + n) * element_bytes, to};
-		TRY(read_piece(checkpoint, tensor, piece, &wanted));
+		TRY(checkpoint_reader_read_piece(checkpoint, tensor, piece, &wanted));
 		to += n * element_bytes;
 		first += n;
 		count -= n;

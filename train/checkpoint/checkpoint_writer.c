@@ -45,7 +45,7 @@ struct staging {
 };
 
 /* The oldest full slot, or NULL at the end. */
-static struct staging_slot *next_full(struct staging *staging)
+static struct staging_slot *checkpoint_writer_next_full(struct staging *staging)
 {
 	struct staging_slot *slot = NULL;
 
@@ -74,11 +74,11 @@ static bool staging_is_wanted(struct staging *staging)
 	return !is_dropped;
 }
 
-static tutti_status write_slots(struct staging *staging)
+static tutti_status checkpoint_writer_write_slots(struct staging *staging)
 {
 	struct staging_slot *slot;
 
-	while ((slot = next_full(staging))) {
+	while ((slot = checkpoint_writer_next_full(staging))) {
 		*slot->crc32c = tutti_crc32c(*slot->crc32c, slot->data, slot->bytes);
 		TRY(disk_write(staging->fd, staging->path, slot->data, slot->bytes, slot->at));
 		staging_slot_done(staging);
@@ -89,7 +89,7 @@ static tutti_status write_slots(struct staging *staging)
 static void *staging_thread_main(void *arg)
 {
 	struct staging *staging = arg;
-	tutti_status status = write_slots(staging);
+	tutti_status status = checkpoint_writer_write_slots(staging);
 
 	pthread_mutex_lock(&staging->lock);
 	staging->failure = kept_error_of(status);
@@ -145,7 +145,7 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
 
 /* Waits, with the lock, until fewer slots than most are full, or the thread has ended. Every slot
  * that is written restarts the deadline. */
-static tutti_status wait_for_thread(struct staging *staging, size_t most)
+static tutti_status checkpoint_writer_wait_for_thread(struct staging *staging, size_t most)
 {
 	struct timespec deadline = deadline_timespec(deadline_after_ms(staging->timeout_ms));
 	size_t seen = staging->written;
@@ -167,10 +167,10 @@ static tutti_status wait_for_thread(struct staging *staging, size_t most)
 }
 
 /* Waits until *slot is free. */
-static tutti_status next_free(struct staging *staging, struct staging_slot **slot)
+static tutti_status checkpoint_writer_next_free(struct staging *staging, struct staging_slot **slot)
 {
 	pthread_mutex_lock(&staging->lock);
-	tutti_status status = wait_for_thread(staging, staging->slot_count);
+	tutti_status status = checkpoint_writer_wait_for_thread(staging, staging->slot_count);
 	if (status == TUTTI_OK)
 		status = kept_error_return(&staging->failure);
 	*slot = &staging->slots[staging->filled % staging->slot_count];
@@ -183,7 +183,7 @@ tutti_status staging_write(struct staging *staging, uint64_t at, uint32_t *crc32
 {
 	for (size_t done = 0; done < bytes;) {
 		struct staging_slot *slot;
-		TRY(next_free(staging, &slot));
+		TRY(checkpoint_writer_next_free(staging, &slot));
 		slot->at = at + done;
 		slot->bytes = smaller(bytes - done, STAGING_SLOT_BYTES);
 		slot->crc32c = crc32c;
@@ -210,7 +210,8 @@ static void staging_end(struct staging *staging, bool is_dropped)
 static bool thread_ends(struct staging *staging)
 {
 	pthread_mutex_lock(&staging->lock);
-	bool has_ended = !staging->has_thread || wait_for_thread(staging, 0) == TUTTI_OK;
+	bool has_ended =
+		!staging->has_thread || checkpoint_writer_wait_for_thread(staging, 0) == TUTTI_OK;
 	pthread_mutex_unlock(&staging->lock);
 	return has_ended;
 }
@@ -227,7 +228,7 @@ tutti_status staging_finish(struct staging *staging)
 {
 	staging_end(staging, false);
 	pthread_mutex_lock(&staging->lock);
-	tutti_status status = wait_for_thread(staging, 0);
+	tutti_status status = checkpoint_writer_wait_for_thread(staging, 0);
 	pthread_mutex_unlock(&staging->lock);
 	if (status != TUTTI_OK)
 		return status;
@@ -242,7 +243,7 @@ tutti_status staging_finish(struct staging *staging)
 }
 
 /* While the thread lives, its file is open and all of it allocated. */
-static void leave_thread(struct staging *staging)
+static void checkpoint_writer_leave_thread(struct staging *staging)
 {
 	log_notice("%s Its file stays open and its memory allocated.", tutti_comm_error(NULL));
 	pthread_detach(staging->thread);
@@ -255,7 +256,7 @@ bool staging_destroy(struct staging *staging)
 	struct kept_error before = kept_error_of(TUTTI_ERR_TIMEOUT);
 	staging_end(staging, true);
 	if (!thread_ends(staging)) {
-		leave_thread(staging);
+		checkpoint_writer_leave_thread(staging);
 		kept_error_return(&before);
 		return false;
 	}
@@ -306,8 +307,9 @@ static tutti_status checkpoint_writer_cut(struct range_state *state,
 	return TUTTI_OK;
 }
 
-static tutti_status take_range(struct checkpoint_writer *save, struct range_state *state,
-			       const struct checkpoint_range *range)
+static tutti_status checkpoint_writer_take_range(struct checkpoint_writer *save,
+						 struct range_state *state,
+						 const struct checkpoint_range *range)
 {
 	state->tensor = range->tensor;
 	state->tensor.pieces = NULL;
@@ -329,8 +331,9 @@ static tutti_status take_range(struct checkpoint_writer *save, struct range_stat
 }
 
 /* Each piece is a tensor of one dimension, named by its key. */
-static void list_pieces(const struct checkpoint_writer *save, struct safetensor *list,
-			char (*keys)[CHECKPOINT_KEY_BYTES])
+static void checkpoint_writer_list_pieces(const struct checkpoint_writer *save,
+					  struct safetensor *list,
+					  char (*keys)[CHECKPOINT_KEY_BYTES])
 {
 	for (size_t i = 0; i < save->range_count; i++) {
 		const struct checkpoint_tensor *tensor = &save->ranges[i].tensor;
@@ -352,7 +355,7 @@ static tutti_status checkpoint_writer_lay_out(struct checkpoint_writer *save)
 	tutti_status status = TUTTI_OK;
 
 	if (list && keys) {
-		list_pieces(save, list, keys);
+		checkpoint_writer_list_pieces(save, list, keys);
 		status = safetensors_plan(&save->file, save->path, list, save->piece_count, NULL);
 	} else {
 		status = fail_no_memory("the list of what is saved");
@@ -363,7 +366,7 @@ static tutti_status checkpoint_writer_lay_out(struct checkpoint_writer *save)
 }
 
 /* This is the first call that fails if ranks do not share the folder. */
-static tutti_status create_file(const struct checkpoint_writer *save, int *fd)
+static tutti_status checkpoint_writer_create_file(const struct checkpoint_writer *save, int *fd)
 {
 	tutti_status status = disk_create(fd, save->path);
 
@@ -375,11 +378,11 @@ static tutti_status create_file(const struct checkpoint_writer *save, int *fd)
 	return status;
 }
 
-static tutti_status start_file(struct checkpoint_writer *save)
+static tutti_status checkpoint_writer_start_file(struct checkpoint_writer *save)
 {
 	int fd = -1;
 
-	TRY(create_file(save, &fd));
+	TRY(checkpoint_writer_create_file(save, &fd));
 	save->has_file = true;
 	tutti_status status =
 		disk_write(fd, save->path, save->file.header, (size_t)save->file.data_at, 0);
@@ -393,7 +396,7 @@ static tutti_status start_file(struct checkpoint_writer *save)
 	return status;
 }
 
-static tutti_status name_file(struct checkpoint_writer *save)
+static tutti_status checkpoint_writer_name_file(struct checkpoint_writer *save)
 {
 	char name[CHECKPOINT_FILE_BYTES];
 
@@ -404,15 +407,15 @@ static tutti_status name_file(struct checkpoint_writer *save)
 static tutti_status checkpoint_writer_init(struct checkpoint_writer *save,
 					   const struct checkpoint_range *ranges, size_t count)
 {
-	TRY(name_file(save));
+	TRY(checkpoint_writer_name_file(save));
 	save->ranges = calloc(count ? count : 1, sizeof *save->ranges);
 	if (!save->ranges)
 		return fail_no_memory("the list of what is saved");
 	save->range_count = count;
 	for (size_t i = 0; i < count; i++)
-		TRY(take_range(save, &save->ranges[i], &ranges[i]));
+		TRY(checkpoint_writer_take_range(save, &save->ranges[i], &ranges[i]));
 	TRY(checkpoint_writer_lay_out(save));
-	return start_file(save);
+	return checkpoint_writer_start_file(save);
 }
 
 tutti_status checkpoint_writer_create(struct checkpoint_writer **save,
@@ -491,7 +494,8 @@ static tutti_status index_range(struct checkpoint_index *index,
 	return TUTTI_OK;
 }
 
-static tutti_status make_index(struct checkpoint_index *index, struct checkpoint_writer *save)
+static tutti_status checkpoint_writer_make_index(struct checkpoint_index *index,
+						 struct checkpoint_writer *save)
 {
 	struct checkpoint_file file = {.rank = save->part.rank, .bytes = save->file.file_bytes};
 
@@ -510,7 +514,7 @@ static tutti_status make_index(struct checkpoint_index *index, struct checkpoint
 	return checkpoint_index_sort(index);
 }
 
-static tutti_status check_done(const struct checkpoint_writer *save)
+static tutti_status checkpoint_writer_check_done(const struct checkpoint_writer *save)
 {
 	for (size_t i = 0; i < save->range_count; i++)
 		if (save->ranges[i].done != save->ranges[i].bytes)
@@ -526,10 +530,10 @@ tutti_status checkpoint_writer_finish(struct checkpoint_writer *save, char **tex
 {
 	struct checkpoint_index index = {0};
 
-	TRY(check_done(save));
+	TRY(checkpoint_writer_check_done(save));
 	TRY(staging_finish(save->staging));
 	TRY(disk_sync_parent(save->path)); /* on this rank's machine too */
-	tutti_status status = make_index(&index, save);
+	tutti_status status = checkpoint_writer_make_index(&index, save);
 	if (status == TUTTI_OK)
 		status = checkpoint_index_print(&index, text, bytes);
 	checkpoint_index_finish(&index);

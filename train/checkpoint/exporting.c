@@ -93,7 +93,7 @@ static uint64_t exporting_place_of(const struct exporting *out, const char *name
 	return out->plan.data_at + safetensors_find(&out->plan, name)->begin;
 }
 
-static tutti_status write_piece(const struct exporting *out, const struct piece *piece)
+static tutti_status exporting_write_piece(const struct exporting *out, const struct piece *piece)
 {
 	const struct param *param = &out->trainer->model.params[piece->param];
 	size_t width = dtype_bytes(out->trainer->config.param_dtype);
@@ -117,7 +117,7 @@ static tutti_status exporting_write_all(const struct exporting *out)
 	const struct tutti_model *model = &out->trainer->model;
 
 	for (int i = 0; i < out->trainer->piece_count; i++)
-		TRY(write_piece(out, &out->trainer->pieces[i]));
+		TRY(exporting_write_piece(out, &out->trainer->pieces[i]));
 	for (int b = 0; b < model->buffer_count && out->trainer->job.rank == 0; b++) {
 		const struct buffer *buffer = &model->buffers[b];
 		TRY(disk_write(out->fd, out->temporary, buffer->data,

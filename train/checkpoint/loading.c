@@ -30,36 +30,36 @@ struct stored_tensor {
 enum { CHUNK = 8192 };
 
 /* INVALID: "function: 'path' does not fit this model: what 'name' why." */
-static tutti_status restore_misfit(const char *function, const char *path, const char *what,
-				   const char *name, const char *why)
+static tutti_status loading_restore_misfit(const char *function, const char *path, const char *what,
+					   const char *name, const char *why)
 {
 	return fail_invalid("%s: '%s' does not fit this model: %s '%s' %s.", function,
 			    path_shown(path), what, name, why);
 }
 
-static bool is_float(int dtype)
+static bool loading_is_float(int dtype)
 {
 	return dtype == TUTTI_F32 || dtype == TUTTI_F64 || dtype == TUTTI_F16 ||
 	       dtype == TUTTI_BF16;
 }
 
 /* Why values of this shape and type, a tutti_dtype or -1, are not those of the parameter, as
- * restore_misfit says it, or NULL. */
-static const char *restore_difference(const struct param *param, int ndim, const int64_t *shape,
-				      int dtype)
+ * loading_restore_misfit says it, or NULL. */
+static const char *loading_restore_difference(const struct param *param, int ndim,
+					      const int64_t *shape, int dtype)
 {
 	if (ndim != param->ndim || memcmp(shape, param->shape, (size_t)ndim * sizeof *shape) != 0)
 		return "has another shape there";
-	return is_float(dtype) ? NULL : "is not of F32, F64, F16 or BF16 there";
+	return loading_is_float(dtype) ? NULL : "is not of F32, F64, F16 or BF16 there";
 }
 
 /* Reads elements that follow each other in stored, as f32. */
-static tutti_status read_run(const struct stored_tensor *stored, uint64_t first, size_t count,
-			     float *values)
+static tutti_status loading_read_run(const struct stored_tensor *stored, uint64_t first,
+				     size_t count, float *values)
 {
 	double raw[CHUNK];
 
-	assert(count <= CHUNK && is_float((int)stored->dtype));
+	assert(count <= CHUNK && loading_is_float((int)stored->dtype));
 	if (stored->dtype == TUTTI_F32)
 		return stored->read(stored->file, stored->tensor, first, count, values);
 	TRY(stored->read(stored->file, stored->tensor, first, count, raw));
@@ -73,9 +73,9 @@ static tutti_status read_run(const struct stored_tensor *stored, uint64_t first,
 }
 
 /* Reads elements [first, first + count) of the piece, as f32, at most CHUNK of them. */
-static tutti_status read_floats(const tutti_trainer *trainer, const struct piece *piece,
-				const struct stored_tensor *stored, size_t first, size_t count,
-				float *values)
+static tutti_status loading_read_floats(const tutti_trainer *trainer, const struct piece *piece,
+					const struct stored_tensor *stored, size_t first,
+					size_t count, float *values)
 {
 	const struct param *param = &trainer->model.params[piece->param];
 
@@ -84,7 +84,7 @@ static tutti_status read_floats(const tutti_trainer *trainer, const struct piece
 		size_t place = order_map(param->part.order, stored->order, param->ndim,
 					 param->shape, own, &run);
 		run = smaller(run, count - done);
-		TRY(read_run(stored, place, run, values + done));
+		TRY(loading_read_run(stored, place, run, values + done));
 	}
 	return TUTTI_OK;
 }
@@ -94,8 +94,8 @@ static tutti_status read_floats(const tutti_trainer *trainer, const struct piece
 enum { RESTORE_LOW = STATES };
 
 /* which: STATE_MASTER: the values and what is rounded from them. */
-static void restore_set(tutti_trainer *trainer, const struct piece *piece, int which, size_t first,
-			size_t count, const float *values)
+static void loading_restore_set(tutti_trainer *trainer, const struct piece *piece, int which,
+				size_t first, size_t count, const float *values)
 {
 	tutti_dtype dtype = trainer->config.param_dtype;
 
@@ -111,28 +111,28 @@ static void restore_set(tutti_trainer *trainer, const struct piece *piece, int w
 }
 
 /* Zeros, if the file does not have them. */
-static tutti_status restore_piece(tutti_trainer *trainer, const struct piece *piece, int which,
-				  const struct stored_tensor *stored)
+static tutti_status loading_restore_piece(tutti_trainer *trainer, const struct piece *piece,
+					  int which, const struct stored_tensor *stored)
 {
 	float values[CHUNK] = {0};
 
 	for (size_t done = 0, n; done < piece->count; done += n) {
 		n = smaller(CHUNK, piece->count - done);
 		if (stored->tensor)
-			TRY(read_floats(trainer, piece, stored, done, n, values));
-		restore_set(trainer, piece, which, done, n, values);
+			TRY(loading_read_floats(trainer, piece, stored, done, n, values));
+		loading_restore_set(trainer, piece, which, done, n, values);
 	}
 	return TUTTI_OK;
 }
 
 /* Sets STATE_M or STATE_V of the piece, if it or the file has that. */
-static tutti_status restore_state(tutti_trainer *trainer, struct piece *piece, int which,
-				  const struct stored_tensor *stored)
+static tutti_status loading_restore_state(tutti_trainer *trainer, struct piece *piece, int which,
+					  const struct stored_tensor *stored)
 {
 	if (stored->tensor)
 		TRY(state_make(trainer, piece, which));
 	return (which == STATE_M ? piece->m : piece->v)
-		       ? restore_piece(trainer, piece, which, stored)
+		       ? loading_restore_piece(trainer, piece, which, stored)
 		       : TUTTI_OK;
 }
 
@@ -148,39 +148,41 @@ struct loading {
 	double scales[SCALES];
 };
 
-static tutti_status load_check_misfit(const struct loading *in, const char *what, const char *name,
-				      const char *why)
+static tutti_status loading_load_check_misfit(const struct loading *in, const char *what,
+					      const char *name, const char *why)
 {
-	return restore_misfit("tutti_load", in->path, what, name, why);
+	return loading_restore_misfit("tutti_load", in->path, what, name, why);
 }
 
 /* NULL: the checkpoint does not have it. */
-static const struct checkpoint_tensor *load_find(const struct loading *in, const char *kind,
-						 const char *name)
+static const struct checkpoint_tensor *loading_load_find(const struct loading *in, const char *kind,
+							 const char *name)
 {
 	return checkpoint_index_find(checkpoint_index_of(in->checkpoint), kind, name);
 }
 
-static tutti_status load_check_param(const struct loading *in, const struct param *param)
+static tutti_status loading_load_check_param(const struct loading *in, const struct param *param)
 {
 	static const char *const kinds[] = {"param", "m", "v"};
 
 	for (int k = 0; k < 3; k++) {
-		const struct checkpoint_tensor *tensor = load_find(in, kinds[k], param->name);
+		const struct checkpoint_tensor *tensor =
+			loading_load_find(in, kinds[k], param->name);
 		if (!tensor && k == 0)
-			return load_check_misfit(in, "parameter", param->name, "is not in it");
+			return loading_load_check_misfit(in, "parameter", param->name,
+							 "is not in it");
 		if (!tensor)
 			continue;
-		const char *why =
-			restore_difference(param, tensor->ndim, tensor->shape, (int)tensor->dtype);
+		const char *why = loading_restore_difference(param, tensor->ndim, tensor->shape,
+							     (int)tensor->dtype);
 		if (why)
-			return load_check_misfit(in, "parameter", param->name, why);
+			return loading_load_check_misfit(in, "parameter", param->name, why);
 	}
 	return TUTTI_OK;
 }
 
 /* Finds parameters that the model does not have. */
-static tutti_status load_check_names(const struct loading *in)
+static tutti_status loading_load_check_names(const struct loading *in)
 {
 	const struct checkpoint_index *index = checkpoint_index_of(in->checkpoint);
 	int params = 0;
@@ -194,19 +196,19 @@ static tutti_status load_check_names(const struct loading *in)
 			    path_shown(in->path), params, trainer_whole(in->trainer)->param_count);
 }
 
-static tutti_status check_flat(const struct loading *in, const char *what, const char *kind,
-			       const char *name, tutti_dtype dtype, size_t count)
+static tutti_status loading_check_flat(const struct loading *in, const char *what, const char *kind,
+				       const char *name, tutti_dtype dtype, size_t count)
 {
-	const struct checkpoint_tensor *tensor = load_find(in, kind, name);
+	const struct checkpoint_tensor *tensor = loading_load_find(in, kind, name);
 
 	if (!tensor)
-		return load_check_misfit(in, what, name, "is not in it");
+		return loading_load_check_misfit(in, what, name, "is not in it");
 	if (tensor->dtype != dtype || tensor->count != count)
-		return load_check_misfit(in, what, name, "has another size or type there");
+		return loading_load_check_misfit(in, what, name, "has another size or type there");
 	return TUTTI_OK;
 }
 
-static tutti_status load_check_state(const struct loading *in, const struct state *state)
+static tutti_status loading_load_check_state(const struct loading *in, const struct state *state)
 {
 	int ranks = checkpoint_index_of(in->checkpoint)->world_size;
 	char kind[CHECKPOINT_KIND_BYTES];
@@ -217,7 +219,7 @@ static tutti_status load_check_state(const struct loading *in, const struct stat
 				    state->name, path_shown(in->path), ranks,
 				    in->trainer->job.size);
 	saved_state_kind(kind, state, in->trainer->job.rank);
-	return check_flat(in, "state", kind, state->name, TUTTI_U8, state->bytes);
+	return loading_check_flat(in, "state", kind, state->name, TUTTI_U8, state->bytes);
 }
 
 static tutti_status checkpoint_load_check(const struct loading *in)
@@ -225,40 +227,41 @@ static tutti_status checkpoint_load_check(const struct loading *in)
 	const struct tutti_model *model = &in->trainer->model;
 
 	for (int p = 0; p < model->param_count; p++)
-		TRY(load_check_param(in, &model->params[p]));
-	TRY(load_check_names(in));
+		TRY(loading_load_check_param(in, &model->params[p]));
+	TRY(loading_load_check_names(in));
 	for (int b = 0; b < model->buffer_count; b++)
-		TRY(check_flat(in, "buffer", "buffer", model->buffers[b].name,
-			       model->buffers[b].dtype, model->buffers[b].count));
+		TRY(loading_check_flat(in, "buffer", "buffer", model->buffers[b].name,
+				       model->buffers[b].dtype, model->buffers[b].count));
 	for (int s = 0; s < model->state_count; s++)
-		TRY(load_check_state(in, &model->states[s]));
-	TRY(check_flat(in, "the trainer's", "trainer", "counts", TUTTI_I64, COUNTS));
-	return check_flat(in, "the trainer's", "trainer", "scale", TUTTI_F64, SCALES);
+		TRY(loading_load_check_state(in, &model->states[s]));
+	TRY(loading_check_flat(in, "the trainer's", "trainer", "counts", TUTTI_I64, COUNTS));
+	return loading_check_flat(in, "the trainer's", "trainer", "scale", TUTTI_F64, SCALES);
 }
 
 /* Reads all values of a tensor that is there. */
-static tutti_status load_whole(const struct loading *in, const char *kind, const char *name,
-			       void *values)
+static tutti_status loading_load_whole(const struct loading *in, const char *kind, const char *name,
+				       void *values)
 {
-	const struct checkpoint_tensor *tensor = load_find(in, kind, name);
+	const struct checkpoint_tensor *tensor = loading_load_find(in, kind, name);
 	return checkpoint_read(in->checkpoint, tensor, 0, tensor->count, values);
 }
 
-static tutti_status load_check_number(const struct loading *in, bool is_right, const char *kind,
-				      const char *name, double value, const char *meaning)
+static tutti_status loading_load_check_number(const struct loading *in, bool is_right,
+					      const char *kind, const char *name, double value,
+					      const char *meaning)
 {
 	char file[CHECKPOINT_FILE_BYTES];
 
 	if (is_right)
 		return TUTTI_OK;
-	checkpoint_file_name(file, load_find(in, kind, name)->pieces[0].rank,
+	checkpoint_file_name(file, loading_load_find(in, kind, name)->pieces[0].rank,
 			     checkpoint_index_of(in->checkpoint)->world_size);
 	return fail_invalid("tutti_load: the checkpoint '%s' is damaged: '%s' (%s) in %s is "
 			    "%.17g, not %s. Remove the folder to load the checkpoint before it.",
 			    path_shown(in->path), name, kind, file, value, meaning);
 }
 
-static tutti_status read_optimizers(struct loading *in)
+static tutti_status loading_read_optimizers(struct loading *in)
 {
 	const struct tutti_model *model = &in->trainer->model;
 
@@ -268,55 +271,55 @@ static tutti_status read_optimizers(struct loading *in)
 	for (int p = 0; p < model->param_count; p++) {
 		const char *name = model->params[p].name;
 		int32_t *kind = &in->optimizers[p];
-		TRY(check_flat(in, "the optimizer of", "optimizer", name, TUTTI_I32, 1));
-		TRY(load_whole(in, "optimizer", name, kind));
-		TRY(load_check_number(in, *kind == -1 || *kind == TUTTI_ADAMW || *kind == TUTTI_SGD,
-				      "optimizer", name, *kind,
-				      "a kind of optimizer, or -1 for none"));
+		TRY(loading_check_flat(in, "the optimizer of", "optimizer", name, TUTTI_I32, 1));
+		TRY(loading_load_whole(in, "optimizer", name, kind));
+		TRY(loading_load_check_number(
+			in, *kind == -1 || *kind == TUTTI_ADAMW || *kind == TUTTI_SGD, "optimizer",
+			name, *kind, "a kind of optimizer, or -1 for none"));
 	}
 	return TUTTI_OK;
 }
 
-static tutti_status read_counts(struct loading *in)
+static tutti_status loading_read_counts(struct loading *in)
 {
 	static const char *const meanings[COUNTS] = {"a number of steps", "a number of updates"};
 
-	TRY(load_whole(in, "trainer", "counts", in->counts));
+	TRY(loading_load_whole(in, "trainer", "counts", in->counts));
 	for (int i = 0; i < COUNTS; i++)
-		TRY(load_check_number(in, in->counts[i] >= 0, "trainer", "counts",
-				      (double)in->counts[i], meanings[i]));
+		TRY(loading_load_check_number(in, in->counts[i] >= 0, "trainer", "counts",
+					      (double)in->counts[i], meanings[i]));
 	return TUTTI_OK;
 }
 
 /* True if x is positive and finite as an f32. */
-static bool is_positive(double x)
+static bool loading_is_positive(double x)
 {
 	return x >= (double)FLT_TRUE_MIN && x <= (double)FLT_MAX;
 }
 
-static tutti_status read_scale(struct loading *in)
+static tutti_status loading_read_scale(struct loading *in)
 {
 	const double *scales = in->scales;
 
-	TRY(load_whole(in, "trainer", "scale", in->scales));
-	TRY(load_check_number(in, is_positive(scales[0]), "trainer", "scale", scales[0],
-			      "a finite and positive loss scale"));
-	TRY(load_check_number(in, scales[1] >= 0 && scales[1] <= INT_MAX, "trainer", "scale",
-			      scales[1], "a number of good steps"));
-	TRY(load_check_number(in, is_positive(scales[2]), "trainer", "scale", scales[2],
-			      "a finite and positive divisor"));
+	TRY(loading_load_whole(in, "trainer", "scale", in->scales));
+	TRY(loading_load_check_number(in, loading_is_positive(scales[0]), "trainer", "scale",
+				      scales[0], "a finite and positive loss scale"));
+	TRY(loading_load_check_number(in, scales[1] >= 0 && scales[1] <= INT_MAX, "trainer",
+				      "scale", scales[1], "a number of good steps"));
+	TRY(loading_load_check_number(in, loading_is_positive(scales[2]), "trainer", "scale",
+				      scales[2], "a finite and positive divisor"));
 	double both = scales[0] / scales[2];
-	return load_check_number(in, is_positive(both), "trainer", "scale", both,
-				 "a finite and positive loss scale over its divisor");
+	return loading_load_check_number(in, loading_is_positive(both), "trainer", "scale", both,
+					 "a finite and positive loss scale over its divisor");
 }
 
 /* Checks that the checkpoint fits the model, and reads its numbers. Does not change the trainer. */
-static tutti_status load_check(struct loading *in)
+static tutti_status loading_load_check(struct loading *in)
 {
 	TRY(checkpoint_load_check(in));
-	TRY(read_optimizers(in));
-	TRY(read_counts(in));
-	return read_scale(in);
+	TRY(loading_read_optimizers(in));
+	TRY(loading_read_counts(in));
+	return loading_read_scale(in);
 }
 
 static tutti_status loading_read_tensor(void *checkpoint, const void *tensor, uint64_t first,
@@ -328,14 +331,14 @@ static tutti_status loading_read_tensor(void *checkpoint, const void *tensor, ui
 static struct stored_tensor loading_stored(const struct loading *in, const char *kind,
 					   const char *name)
 {
-	const struct checkpoint_tensor *tensor = load_find(in, kind, name);
+	const struct checkpoint_tensor *tensor = loading_load_find(in, kind, name);
 
 	return (struct stored_tensor){loading_read_tensor, in->checkpoint, tensor,
 				      tensor ? tensor->dtype : TUTTI_F32,
 				      tensor ? tensor->order : (struct tensor_order){0, 0}};
 }
 
-static tutti_status load_piece(const struct loading *in, struct piece *piece)
+static tutti_status loading_load_piece(const struct loading *in, struct piece *piece)
 {
 	const tutti_train_config *config = &in->trainer->config;
 	const char *name = in->trainer->model.params[piece->param].name;
@@ -343,18 +346,18 @@ static tutti_status load_piece(const struct loading *in, struct piece *piece)
 			     low = loading_stored(in, "low", name);
 	struct stored_tensor m = loading_stored(in, "m", name), v = loading_stored(in, "v", name);
 
-	TRY(restore_piece(in->trainer, piece, STATE_MASTER, &param));
+	TRY(loading_restore_piece(in->trainer, piece, STATE_MASTER, &param));
 	/* Stochastic rounding is not repeated. */
 	if (piece->low && config->stochastic_rounding && low.tensor &&
 	    low.dtype == config->param_dtype)
-		TRY(restore_piece(in->trainer, piece, RESTORE_LOW, &low));
+		TRY(loading_restore_piece(in->trainer, piece, RESTORE_LOW, &low));
 	if (!piece->sum)
 		return TUTTI_OK;
-	TRY(restore_state(in->trainer, piece, STATE_M, &m));
-	return restore_state(in->trainer, piece, STATE_V, &v);
+	TRY(loading_restore_state(in->trainer, piece, STATE_M, &m));
+	return loading_restore_state(in->trainer, piece, STATE_V, &v);
 }
 
-static void set_numbers(const struct loading *in)
+static void loading_set_numbers(const struct loading *in)
 {
 	tutti_trainer *trainer = in->trainer;
 	const struct loss_scale scale = {.factor = (float)in->scales[0],
@@ -373,16 +376,17 @@ static void set_numbers(const struct loading *in)
 	loss_scale_resume(&trainer->scale, &trainer->config, &scale);
 }
 
-static tutti_status load_callers(const struct loading *in)
+static tutti_status loading_load_callers(const struct loading *in)
 {
 	const struct tutti_model *model = &in->trainer->model;
 	char kind[CHECKPOINT_KIND_BYTES];
 
 	for (int b = 0; b < model->buffer_count; b++)
-		TRY(load_whole(in, "buffer", model->buffers[b].name, model->buffers[b].data));
+		TRY(loading_load_whole(in, "buffer", model->buffers[b].name,
+				       model->buffers[b].data));
 	for (int s = 0; s < model->state_count; s++) {
 		saved_state_kind(kind, &model->states[s], in->trainer->job.rank);
-		TRY(load_whole(in, kind, model->states[s].name, model->states[s].data));
+		TRY(loading_load_whole(in, kind, model->states[s].name, model->states[s].data));
 	}
 	return TUTTI_OK;
 }
@@ -390,16 +394,16 @@ static tutti_status load_callers(const struct loading *in)
 static tutti_status loading_load_all(const struct loading *in)
 {
 	for (int i = 0; i < in->trainer->piece_count; i++)
-		TRY(load_piece(in, &in->trainer->pieces[i]));
-	set_numbers(in);
-	return load_callers(in);
+		TRY(loading_load_piece(in, &in->trainer->pieces[i]));
+	loading_set_numbers(in);
+	return loading_load_callers(in);
 }
 
-static tutti_status load_open(struct loading *in)
+static tutti_status loading_load_open(struct loading *in)
 {
 	tutti_trainer *trainer = in->trainer;
 
-	TRY(job_agree(trainer, load_check(in)));
+	TRY(job_agree(trainer, loading_load_check(in)));
 	TRY(params_begin_write(trainer));
 	TRY(job_agree(trainer, loading_load_all(in)));
 	return params_publish(trainer);
@@ -411,15 +415,15 @@ static tutti_status loading_load(tutti_trainer *trainer, const char *path)
 	tutti_status status = job_agree(trainer, checkpoint_open(&in.checkpoint, path));
 
 	if (status == TUTTI_OK)
-		status = load_open(&in);
+		status = loading_load_open(&in);
 	checkpoint_close(in.checkpoint);
 	free(in.optimizers);
 	return status;
 }
 
 /* Rank 0 may know the folder by another name than this rank. */
-static tutti_status load_found(tutti_trainer *trainer, const char *dir,
-			       const struct checkpoint_found *found)
+static tutti_status loading_load_found(tutti_trainer *trainer, const char *dir,
+				       const struct checkpoint_found *found)
 {
 	char path[DISK_PATH_BYTES];
 
@@ -446,7 +450,7 @@ tutti_status tutti_load(tutti_trainer *trainer, const char *dir, int64_t *step)
 	TRY(job_agree(trainer,
 		      trainer->job.rank > 0 ? TUTTI_OK : checkpoint_dir_find(&found, dir)));
 	TRY(job_broadcast(trainer, &found, sizeof found, TUTTI_U8, 0));
-	TRY(load_found(trainer, dir, &found));
+	TRY(loading_load_found(trainer, dir, &found));
 	*step = found.step;
 	if (found.passed_over > 0) /* tutti_comm_error(NULL) has the reason */
 		fail(TUTTI_OK, "%d newer checkpoints are damaged and were passed over. %s",
@@ -469,7 +473,7 @@ struct importing {
 static tutti_status importing_misfit(const struct importing *in, const char *what, const char *name,
 				     const char *why)
 {
-	return restore_misfit("tutti_import_safetensors", in->path, what, name, why);
+	return loading_restore_misfit("tutti_import_safetensors", in->path, what, name, why);
 }
 
 static tutti_status importing_check(const struct importing *in)
@@ -479,9 +483,10 @@ static tutti_status importing_check(const struct importing *in)
 	for (int p = 0; p < model->param_count; p++) {
 		const struct param *param = &model->params[p];
 		const struct safetensor *tensor = safetensors_find(&in->file, param->name);
-		const char *why = tensor ? restore_difference(param, tensor->ndim, tensor->shape,
-							      tensor->type->dtype)
-					 : "is not in it";
+		const char *why =
+			tensor ? loading_restore_difference(param, tensor->ndim, tensor->shape,
+							    tensor->type->dtype)
+			       : "is not in it";
 		if (why)
 			return importing_misfit(in, "parameter", param->name, why);
 	}
@@ -499,7 +504,7 @@ static tutti_status importing_read_tensor(void *file, const void *from, uint64_t
 			 in->file.data_at + tensor->begin + first * width);
 }
 
-static tutti_status import_buffer(struct importing *in, const struct buffer *buffer)
+static tutti_status loading_import_buffer(struct importing *in, const struct buffer *buffer)
 {
 	const struct safetensor *tensor = safetensors_find(&in->file, buffer->name);
 
@@ -512,7 +517,7 @@ static tutti_status import_buffer(struct importing *in, const struct buffer *buf
 	return importing_read_tensor(in, tensor, 0, buffer->count, buffer->data);
 }
 
-static tutti_status import_all(struct importing *in)
+static tutti_status loading_import_all(struct importing *in)
 {
 	tutti_trainer *trainer = in->trainer;
 
@@ -525,10 +530,10 @@ static tutti_status import_all(struct importing *in)
 					       tensor,
 					       (tutti_dtype)tensor->type->dtype,
 					       {0, 0}};
-		TRY(restore_piece(trainer, piece, STATE_MASTER, &stored));
+		TRY(loading_restore_piece(trainer, piece, STATE_MASTER, &stored));
 	}
 	for (int b = 0; b < trainer->model.buffer_count; b++)
-		TRY(import_buffer(in, &trainer->model.buffers[b]));
+		TRY(loading_import_buffer(in, &trainer->model.buffers[b]));
 	return TUTTI_OK;
 }
 
@@ -545,7 +550,7 @@ static tutti_status importing_import(struct importing *in)
 {
 	TRY(job_agree(in->trainer, importing_open_file(in)));
 	TRY(params_begin_write(in->trainer));
-	TRY(job_agree(in->trainer, import_all(in)));
+	TRY(job_agree(in->trainer, loading_import_all(in)));
 	return params_publish(in->trainer);
 }
 

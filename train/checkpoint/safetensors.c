@@ -73,7 +73,7 @@ bool stored_count(uint64_t *count, int ndim, const int64_t *shape)
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	       "values are written as they lie in memory");
 
-static int compare_names(const void *a, const void *b)
+static int safetensors_compare_names(const void *a, const void *b)
 {
 	return strcmp(((const struct safetensor *)a)->name, ((const struct safetensor *)b)->name);
 }
@@ -81,14 +81,14 @@ static int compare_names(const void *a, const void *b)
 /* ---- places ---- */
 
 /* The order of the reference writer: every tensor is aligned to its own type. */
-static int compare_alignments(const void *a, const void *b)
+static int safetensors_compare_alignments(const void *a, const void *b)
 {
 	unsigned x = ((const struct safetensor *)a)->type->bits;
 	unsigned y = ((const struct safetensor *)b)->type->bits;
-	return x != y ? (x < y ? 1 : -1) : compare_names(a, b);
+	return x != y ? (x < y ? 1 : -1) : safetensors_compare_names(a, b);
 }
 
-static int compare_places(const void *a, const void *b)
+static int safetensors_compare_places(const void *a, const void *b)
 {
 	const struct safetensor *x = a, *y = b;
 
@@ -96,7 +96,7 @@ static int compare_places(const void *a, const void *b)
 		return x->begin < y->begin ? -1 : 1;
 	if (x->end != y->end)
 		return x->end < y->end ? -1 : 1;
-	return compare_names(a, b);
+	return safetensors_compare_names(a, b);
 }
 
 static void safetensors_sort(struct safetensors *file, int (*compare)(const void *, const void *))
@@ -120,7 +120,7 @@ const struct safetensor *safetensors_find(const struct safetensors *file, const 
 
 	if (file->count == 0)
 		return NULL;
-	return bsearch(&key, file->tensors, file->count, sizeof key, compare_names);
+	return bsearch(&key, file->tensors, file->count, sizeof key, safetensors_compare_names);
 }
 
 /* The bytes of a tensor of that shape. */
@@ -141,8 +141,8 @@ static tutti_status safetensors_size_of(uint64_t *bytes, const struct safetensor
 	return TUTTI_OK;
 }
 
-static tutti_status copy_tensors(struct safetensors *file, const struct safetensor *tensors,
-				 size_t count)
+static tutti_status safetensors_copy_tensors(struct safetensors *file,
+					     const struct safetensor *tensors, size_t count)
 {
 	file->tensors = calloc(count ? count : 1, sizeof *file->tensors);
 	for (; file->tensors && file->count < count; file->count++) {
@@ -178,7 +178,7 @@ static tutti_status safetensors_place(struct safetensors *file, const char *path
 static tutti_status safetensors_plan_one(struct safetensors *file, const char *path,
 					 const char *format)
 {
-	safetensors_sort(file, compare_names);
+	safetensors_sort(file, safetensors_compare_names);
 	for (size_t i = 0; i < file->count; i++) {
 		const char *name = file->tensors[i].name;
 		if (strcmp(name, "__metadata__") == 0)
@@ -189,11 +189,11 @@ static tutti_status safetensors_plan_one(struct safetensors *file, const char *p
 			return fail_invalid("'%s' would have two tensors '%.128s'.",
 					    path_shown(path), name);
 	}
-	safetensors_sort(file, compare_alignments);
+	safetensors_sort(file, safetensors_compare_alignments);
 	TRY(safetensors_place(file, path));
 	TRY(safetensors_print(file, path, format));
 	file->file_bytes += file->data_at;
-	safetensors_sort(file, compare_names);
+	safetensors_sort(file, safetensors_compare_names);
 	return TUTTI_OK;
 }
 
@@ -201,7 +201,7 @@ tutti_status safetensors_plan(struct safetensors *file, const char *path,
 			      const struct safetensor *tensors, size_t count, const char *format)
 {
 	struct safetensors made = {0};
-	tutti_status status = copy_tensors(&made, tensors, count);
+	tutti_status status = safetensors_copy_tensors(&made, tensors, count);
 
 	if (status == TUTTI_OK)
 		status = safetensors_plan_one(&made, path, format);
@@ -217,7 +217,7 @@ tutti_status safetensors_check(struct safetensors *file, const char *path, uint6
 {
 	uint64_t at = 0;
 
-	safetensors_sort(file, compare_places);
+	safetensors_sort(file, safetensors_compare_places);
 	for (size_t i = 0; i < file->count; i++) {
 		const struct safetensor *tensor = &file->tensors[i];
 		const char *what = tensor->begin < at   ? "overlaps the one before it"
@@ -247,7 +247,7 @@ tutti_status safetensors_check(struct safetensors *file, const char *path, uint6
 				    "was truncated or extended.",
 				    path_shown(path), (unsigned long long)data_bytes,
 				    (unsigned long long)at);
-	safetensors_sort(file, compare_names);
+	safetensors_sort(file, safetensors_compare_names);
 	return TUTTI_OK;
 }
 

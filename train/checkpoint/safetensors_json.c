@@ -107,7 +107,7 @@ static tutti_status safetensors_json_parse_tensor(struct safetensor *tensor, con
 	return tensor->name ? TUTTI_OK : safetensors_json_no_memory(path);
 }
 
-static tutti_status check_metadata(const char *path, json_t *metadata)
+static tutti_status safetensors_json_check_metadata(const char *path, json_t *metadata)
 {
 	const char *key;
 	json_t *value;
@@ -123,7 +123,8 @@ static tutti_status check_metadata(const char *path, json_t *metadata)
 	return TUTTI_OK;
 }
 
-static tutti_status parse_header(struct safetensors *file, const char *path, json_t *header)
+static tutti_status safetensors_json_parse_header(struct safetensors *file, const char *path,
+						  json_t *header)
 {
 	const char *name;
 	json_t *entry;
@@ -135,7 +136,7 @@ static tutti_status parse_header(struct safetensors *file, const char *path, jso
 	json_object_foreach(header, name, entry)
 	{
 		if (strcmp(name, "__metadata__") == 0) {
-			TRY(check_metadata(path, entry));
+			TRY(safetensors_json_check_metadata(path, entry));
 			continue;
 		}
 		TRY(safetensors_json_parse_tensor(&file->tensors[file->count], path, name, entry));
@@ -154,7 +155,7 @@ tutti_status safetensors_parse(struct safetensors *file, const char *path, const
 		return fail_invalid("The header of '%s' cannot be read: %s. The file is damaged, "
 				    "or not a safetensors file.",
 				    path_shown(path), why);
-	tutti_status status = parse_header(file, path, header);
+	tutti_status status = safetensors_json_parse_header(file, path, header);
 	json_decref(header);
 	return status;
 }

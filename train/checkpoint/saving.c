@@ -49,8 +49,8 @@ static struct checkpoint_range *saved_items_add(struct saved_items *items, const
 }
 
 /* Appends a whole tensor of one dimension. */
-static void add_whole(struct saved_items *items, const char *kind, const char *name,
-		      tutti_dtype dtype, size_t count, const void *values)
+static void saving_add_whole(struct saved_items *items, const char *kind, const char *name,
+			     tutti_dtype dtype, size_t count, const void *values)
 {
 	struct checkpoint_range *range = saved_items_add(items, kind, name, dtype, values);
 
@@ -83,9 +83,9 @@ static struct tensor_order saved_order_of(const struct param *param)
 }
 
 /* Appends this rank's share of the values, which begin with the piece's first element. */
-static void add_share(struct saved_items *items, const tutti_trainer *trainer,
-		      const struct piece *piece, const char *kind, tutti_dtype dtype,
-		      const void *values)
+static void saving_add_share(struct saved_items *items, const tutti_trainer *trainer,
+			     const struct piece *piece, const char *kind, tutti_dtype dtype,
+			     const void *values)
 {
 	const struct param *param = &trainer->model.params[piece->param];
 
@@ -110,13 +110,13 @@ static void saved_items_add_pieces(struct saved_items *items, const tutti_traine
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
 		if (piece->value)
-			add_share(items, trainer, piece, "param", TUTTI_F32, piece->value);
+			saving_add_share(items, trainer, piece, "param", TUTTI_F32, piece->value);
 		else
-			add_share(items, trainer, piece, "param", low, piece->low);
+			saving_add_share(items, trainer, piece, "param", low, piece->low);
 		if (piece->value && trainer->config.stochastic_rounding)
-			add_share(items, trainer, piece, "low", low, piece->low);
-		add_share(items, trainer, piece, "m", TUTTI_F32, piece->m);
-		add_share(items, trainer, piece, "v", TUTTI_F32, piece->v);
+			saving_add_share(items, trainer, piece, "low", low, piece->low);
+		saving_add_share(items, trainer, piece, "m", TUTTI_F32, piece->m);
+		saving_add_share(items, trainer, piece, "v", TUTTI_F32, piece->v);
 	}
 }
 
@@ -142,24 +142,24 @@ static void saved_items_add_params(struct saved_items *items, const tutti_traine
 			continue;
 		if (param->part.whole == 0)
 			saved_items_add_shape(items, trainer, param);
-		add_whole(items, "optimizer", param->name, TUTTI_I32, 1,
-			  &trainer->tensors[p].optimizer);
+		saving_add_whole(items, "optimizer", param->name, TUTTI_I32, 1,
+				 &trainer->tensors[p].optimizer);
 	}
 }
 
 /* Appends what is the same on all ranks, and rank 0's own. */
-static void add_common(struct saved_items *items, const tutti_trainer *trainer)
+static void saving_add_common(struct saved_items *items, const tutti_trainer *trainer)
 {
 	const struct tutti_model *model = &trainer->model;
 
 	for (int b = 0; b < model->buffer_count; b++)
-		add_whole(items, "buffer", model->buffers[b].name, model->buffers[b].dtype,
-			  model->buffers[b].count, model->buffers[b].data);
-	add_whole(items, "trainer", "counts", TUTTI_I64, COUNTS, items->counts);
-	add_whole(items, "trainer", "scale", TUTTI_F64, SCALES, items->scales);
+		saving_add_whole(items, "buffer", model->buffers[b].name, model->buffers[b].dtype,
+				 model->buffers[b].count, model->buffers[b].data);
+	saving_add_whole(items, "trainer", "counts", TUTTI_I64, COUNTS, items->counts);
+	saving_add_whole(items, "trainer", "scale", TUTTI_F64, SCALES, items->scales);
 }
 
-static void add_states(struct saved_items *items, const tutti_trainer *trainer)
+static void saving_add_states(struct saved_items *items, const tutti_trainer *trainer)
 {
 	char kind[CHECKPOINT_KIND_BYTES];
 
@@ -168,7 +168,7 @@ static void add_states(struct saved_items *items, const tutti_trainer *trainer)
 		if (!state->per_rank && trainer->job.rank > 0)
 			continue;
 		saved_state_kind(kind, state, trainer->job.rank);
-		add_whole(items, kind, state->name, TUTTI_U8, state->bytes, state->data);
+		saving_add_whole(items, kind, state->name, TUTTI_U8, state->bytes, state->data);
 	}
 }
 
@@ -202,8 +202,8 @@ static tutti_status saved_items_list(struct saved_items *items, const tutti_trai
 	saved_items_add_pieces(items, trainer);
 	saved_items_add_params(items, trainer);
 	if (trainer->job.rank == 0)
-		add_common(items, trainer);
-	add_states(items, trainer);
+		saving_add_common(items, trainer);
+	saving_add_states(items, trainer);
 	return TUTTI_OK;
 }
 
@@ -243,8 +243,8 @@ struct folder {
 	char temporary[CHECKPOINT_NAME_BYTES];
 };
 
-static tutti_status make_folder(tutti_trainer *trainer, const char *dir, int64_t step,
-				struct folder *folder)
+static tutti_status saving_make_folder(tutti_trainer *trainer, const char *dir, int64_t step,
+				       struct folder *folder)
 {
 	tutti_status status = trainer->job.rank > 0
 				      ? TUTTI_OK
@@ -311,7 +311,7 @@ static tutti_status saving_begin(tutti_trainer *trainer, const char *dir, int64_
 	trainer->saving = calloc(1, sizeof *trainer->saving);
 	TRY(job_agree(trainer, trainer->saving ? checkpoint_keep_dir(trainer, dir)
 					       : fail_no_memory("saving a checkpoint")));
-	TRY(make_folder(trainer, dir, step, &folder));
+	TRY(saving_make_folder(trainer, dir, step, &folder));
 	return job_agree(trainer, saving_stage(trainer, dir, &folder));
 }
 

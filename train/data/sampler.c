@@ -107,17 +107,17 @@ struct step_range {
 	bool is_last;
 };
 
-static bool fills_no_batch(const tutti_sampler *sampler, int64_t left)
+static bool sampler_fills_no_batch(const tutti_sampler *sampler, int64_t left)
 {
 	return left == 0 || (sampler->drop_last && left < sampler->batch);
 }
 
-static tutti_status find_range(const tutti_sampler *sampler, struct step_range *range)
+static tutti_status sampler_find_range(const tutti_sampler *sampler, struct step_range *range)
 {
 	int64_t count = sampler->count;
 	int64_t epoch = sampler->position / count, offset = sampler->position % count;
 
-	if (fills_no_batch(sampler, count - offset)) {
+	if (sampler_fills_no_batch(sampler, count - offset)) {
 		epoch++; /* the batch has grown since the last step */
 		offset = 0;
 	}
@@ -129,13 +129,13 @@ static tutti_status find_range(const tutti_sampler *sampler, struct step_range *
 	range->epoch = epoch;
 	range->offset = offset;
 	range->items = sampler->batch < left ? sampler->batch : left;
-	range->is_last = fills_no_batch(sampler, left - range->items);
+	range->is_last = sampler_fills_no_batch(sampler, left - range->items);
 	range->end = epoch * count + (range->is_last ? count : offset + range->items);
 	return TUTTI_OK;
 }
 
 /* rank * batch / size, rounded down, without the product, which may not fit. */
-static int64_t first_place(const tutti_sampler *sampler, int rank)
+static int64_t sampler_first_place(const tutti_sampler *sampler, int rank)
 {
 	int64_t batch = sampler->batch, size = sampler->size;
 
@@ -143,15 +143,15 @@ static int64_t first_place(const tutti_sampler *sampler, int rank)
 }
 
 /* The most places of the batch that a rank has: batch / size, rounded up. */
-static int64_t most_places(const tutti_sampler *sampler)
+static int64_t sampler_most_places(const tutti_sampler *sampler)
 {
 	return (sampler->batch - 1) / sampler->size + 1;
 }
 
 /* Writes the samples at the rank's own places. A place behind the step's items has a duplicate of
  * one of them. */
-static void write_indices(const tutti_sampler *sampler, const struct step_range *range,
-			  int64_t first, int64_t *indices, int64_t count)
+static void sampler_write_indices(const tutti_sampler *sampler, const struct step_range *range,
+				  int64_t first, int64_t *indices, int64_t count)
 {
 	struct permutation order;
 
@@ -163,8 +163,8 @@ static void write_indices(const tutti_sampler *sampler, const struct step_range 
 	}
 }
 
-static tutti_status check_next(const tutti_sampler *sampler, const int64_t *indices,
-			       int64_t capacity, const tutti_sampler_share *share)
+static tutti_status sampler_check_next(const tutti_sampler *sampler, const int64_t *indices,
+				       int64_t capacity, const tutti_sampler_share *share)
 {
 	if (!sampler || !indices || !share)
 		return fail_invalid("tutti_sampler_next needs a sampler, room for indices and a "
@@ -173,10 +173,10 @@ static tutti_status check_next(const tutti_sampler *sampler, const int64_t *indi
 	if (sampler->position < 0)
 		return fail_invalid("tutti_sampler: position is %lld; it cannot be negative.",
 				    (long long)sampler->position);
-	if (capacity < most_places(sampler))
+	if (capacity < sampler_most_places(sampler))
 		return fail_invalid("tutti_sampler_next: indices has room for %lld, but a rank "
 				    "has up to %lld of a batch of %lld over %d ranks.",
-				    (long long)capacity, (long long)most_places(sampler),
+				    (long long)capacity, (long long)sampler_most_places(sampler),
 				    (long long)sampler->batch, sampler->size);
 	return TUTTI_OK;
 }
@@ -186,15 +186,15 @@ tutti_status tutti_sampler_next(tutti_sampler *sampler, int64_t *indices, int64_
 {
 	struct step_range range = {0};
 
-	TRY(check_next(sampler, indices, capacity, share));
-	TRY(find_range(sampler, &range));
-	int64_t first = first_place(sampler, sampler->rank);
-	int64_t last = first_place(sampler, sampler->rank + 1);
+	TRY(sampler_check_next(sampler, indices, capacity, share));
+	TRY(sampler_find_range(sampler, &range));
+	int64_t first = sampler_first_place(sampler, sampler->rank);
+	int64_t last = sampler_first_place(sampler, sampler->rank + 1);
 	if (last > range.items)
 		last = range.items;
 	int64_t items = last > first ? last - first : 0;
-	int64_t count = sampler->pad ? most_places(sampler) : items;
-	write_indices(sampler, &range, first, indices, count);
+	int64_t count = sampler->pad ? sampler_most_places(sampler) : items;
+	sampler_write_indices(sampler, &range, first, indices, count);
 	*share = (tutti_sampler_share){.position = sampler->position,
 				       .epoch = range.epoch,
 				       .count = count,

@@ -322,7 +322,7 @@ static tutti_status gathered_step(struct tutti_data_parallel *dp, tutti_data_par
 /* ---- calls on all replicas ---- */
 
 /* The checks at the beginning of each call. */
-static tutti_status check_idle(const tutti_data_parallel *dp, const char *function)
+static tutti_status data_parallel_check_idle(const tutti_data_parallel *dp, const char *function)
 {
 	if (!dp)
 		return fail_invalid("%s needs a tutti_data_parallel, not NULL.", function);
@@ -337,8 +337,8 @@ static tutti_status check_idle(const tutti_data_parallel *dp, const char *functi
 	return tutti_group_refuse(function);
 }
 
-static tutti_status check_batch(const tutti_data_parallel *dp, const char *function,
-				const tutti_data_parallel_batch *batch)
+static tutti_status data_parallel_check_batch(const tutti_data_parallel *dp, const char *function,
+					      const tutti_data_parallel_batch *batch)
 {
 	size_t widest = dp->config.output_count * sizeof(float);
 
@@ -354,7 +354,7 @@ static tutti_status check_batch(const tutti_data_parallel *dp, const char *funct
 }
 
 /* Whether another process has ranks of the communicator. */
-static bool has_others(const tutti_data_parallel *dp)
+static bool data_parallel_has_others(const tutti_data_parallel *dp)
 {
 	return tutti_size(dp->replicas[0].comm) > dp->count;
 }
@@ -365,9 +365,9 @@ static tutti_status data_parallel_check_step(const tutti_data_parallel *dp,
 {
 	const char *const function = "tutti_data_parallel_step";
 
-	TRY(check_idle(dp, function));
-	TRY(check_batch(dp, function, batch));
-	if (batch->items == 0 && !has_others(dp))
+	TRY(data_parallel_check_idle(dp, function));
+	TRY(data_parallel_check_batch(dp, function, batch));
+	if (batch->items == 0 && !data_parallel_has_others(dp))
 		return fail_invalid("%s: the batch has no items, so there is no mean gradient.",
 				    function);
 	if (batch->items > 0 && dp->config.target_bytes && !batch->targets)
@@ -414,8 +414,8 @@ tutti_status tutti_data_parallel_forward(tutti_data_parallel *dp,
 {
 	const char *const function = "tutti_data_parallel_forward";
 
-	TRY(check_idle(dp, function));
-	TRY(check_batch(dp, function, batch));
+	TRY(data_parallel_check_idle(dp, function));
+	TRY(data_parallel_check_batch(dp, function, batch));
 	if (batch->items == 0 || !batch->outputs)
 		return fail_invalid("%s needs items and a place for their outputs: there are %zu "
 				    "items%s.",
@@ -462,7 +462,7 @@ tutti_status tutti_data_parallel_run(tutti_data_parallel *dp, tutti_trainer_fn f
 {
 	struct trainer_call call = {dp, fn, arg};
 
-	TRY(check_idle(dp, "tutti_data_parallel_run"));
+	TRY(data_parallel_check_idle(dp, "tutti_data_parallel_run"));
 	if (!fn)
 		return fail_invalid("tutti_data_parallel_run needs a function, not NULL.");
 	data_parallel_begin_call(dp);
@@ -477,7 +477,7 @@ tutti_status tutti_data_parallel_run(tutti_data_parallel *dp, tutti_trainer_fn f
 tutti_status tutti_data_parallel_stats(const tutti_data_parallel *dp, int replica,
 				       tutti_train_stats *stats)
 {
-	TRY(check_idle(dp, "tutti_data_parallel_stats"));
+	TRY(data_parallel_check_idle(dp, "tutti_data_parallel_stats"));
 	if (replica < 0 || replica >= dp->count || !stats)
 		return fail_invalid("tutti_data_parallel_stats needs a replica from 0 to %d and a "
 				    "place for its numbers; it got %d%s.",

@@ -30,7 +30,7 @@ struct replica_threads {
 };
 
 /* False: there are no more turns. */
-static bool wait_for_turn(struct replica_threads *threads, uint64_t *turn)
+static bool data_parallel_create_wait_for_turn(struct replica_threads *threads, uint64_t *turn)
 {
 	pthread_mutex_lock(&threads->lock);
 	while (threads->turn == *turn && !threads->is_over)
@@ -41,7 +41,7 @@ static bool wait_for_turn(struct replica_threads *threads, uint64_t *turn)
 	return !is_over;
 }
 
-static void end_turn(struct replica_threads *threads)
+static void data_parallel_create_end_turn(struct replica_threads *threads)
 {
 	pthread_mutex_lock(&threads->lock);
 	if (--threads->left == 0)
@@ -54,9 +54,9 @@ static void *replica_threads_thread_main(void *arg)
 	struct replica_thread *own = arg;
 	struct replica_threads *threads = own->threads;
 
-	for (uint64_t turn = 0; wait_for_turn(threads, &turn);) {
+	for (uint64_t turn = 0; data_parallel_create_wait_for_turn(threads, &turn);) {
 		threads->task(threads->arg, own->replica);
-		end_turn(threads);
+		data_parallel_create_end_turn(threads);
 	}
 	return NULL;
 }
@@ -153,13 +153,13 @@ static tutti_status replica_threads_create(struct replica_threads **threads, int
  * which one collective moves. The trainer of replica 0 is alone in its communicator, and its
  * parameters are in the block of replica 0. */
 
-static tutti_status copies_refuse(const char *what)
+static tutti_status data_parallel_create_copies_refuse(const char *what)
 {
 	return fail(TUTTI_ERR_UNSUPPORTED, "tutti_data_parallel_create: %s.", what);
 }
 
 /* UNSUPPORTED, INVALID: the config has what DataParallel does not do. Local. */
-static tutti_status copies_check(const tutti_data_parallel_config *config)
+static tutti_status data_parallel_create_copies_check(const tutti_data_parallel_config *config)
 {
 	const tutti_train_config *train = config->train;
 
@@ -172,22 +172,25 @@ static tutti_status copies_check(const tutti_data_parallel_config *config)
 	if (!train)
 		return TUTTI_OK;
 	if (train->strategy != TUTTI_DDP)
-		return copies_refuse(
+		return data_parallel_create_copies_refuse(
 			"there is one optimizer, so nothing can be sharded or averaged: set "
 			"train.strategy to TUTTI_DDP, or use tutti_mirrored_create or a "
 			"trainer in each process");
 	if (train->on_device)
-		return copies_refuse("replicas compute in host memory: set train.on_device to 0");
+		return data_parallel_create_copies_refuse(
+			"replicas compute in host memory: set train.on_device to 0");
 	if (train->grad_dtype != TUTTI_F32 || train->reduce_dtype != TUTTI_F32)
-		return copies_refuse("gradients are summed in f32: set train.grad_dtype and "
-				     "train.reduce_dtype to TUTTI_F32");
+		return data_parallel_create_copies_refuse(
+			"gradients are summed in f32: set train.grad_dtype and "
+			"train.reduce_dtype to TUTTI_F32");
 	if (train->deterministic == 2)
-		return copies_refuse(
+		return data_parallel_create_copies_refuse(
 			"sums over replicas depend on their number: set train.deterministic "
 			"to 1, for the same bits in every run");
 	if (train->memory_limit)
-		return copies_refuse("copies of the model are not counted for a limit: set "
-				     "train.memory_limit to 0");
+		return data_parallel_create_copies_refuse(
+			"copies of the model are not counted for a limit: set "
+			"train.memory_limit to 0");
 	return TUTTI_OK;
 }
 
@@ -207,7 +210,7 @@ static tutti_status place_params(struct tutti_data_parallel *dp)
 }
 
 /* Collective among replicas. With memory of tutti_mem_alloc there are no copies in between. */
-static tutti_status open_replica(struct replica *replica)
+static tutti_status data_parallel_create_open_replica(struct replica *replica)
 {
 	const struct tutti_data_parallel *dp = replica->of;
 	tutti_comm *comm = dp->alone;
@@ -231,7 +234,7 @@ static tutti_status open_replica(struct replica *replica)
 	return TUTTI_OK;
 }
 
-static tutti_status copies_make_trainer(struct tutti_data_parallel *dp)
+static tutti_status data_parallel_create_copies_make_trainer(struct tutti_data_parallel *dp)
 {
 	struct replica *first = &dp->replicas[0];
 
@@ -245,7 +248,7 @@ static tutti_status copies_make_trainer(struct tutti_data_parallel *dp)
 	return tutti_trainer_create(&first->trainer, &dp->model, dp->alone, &dp->train);
 }
 
-static tutti_status copies_create(struct tutti_data_parallel *dp)
+static tutti_status data_parallel_create_copies_create(struct tutti_data_parallel *dp)
 {
 	tutti_config callers;
 
@@ -253,12 +256,12 @@ static tutti_status copies_create(struct tutti_data_parallel *dp)
 	const tutti_config config = {.world_size = 1, .timeout_ms = callers.timeout_ms};
 	TRY(place_params(dp));
 	TRY(tutti_init(&dp->alone, &config));
-	TRY(replicas_run(dp, open_replica));
-	return copies_make_trainer(dp);
+	TRY(replicas_run(dp, data_parallel_create_open_replica));
+	return data_parallel_create_copies_make_trainer(dp);
 }
 
 /* Makes memory, communicators and the trainer of replica 0. */
-static void copies_destroy(struct tutti_data_parallel *dp)
+static void data_parallel_create_copies_destroy(struct tutti_data_parallel *dp)
 {
 	for (int r = 0; r < dp->count; r++) {
 		struct replica *replica = &dp->replicas[r];
@@ -272,7 +275,8 @@ static void copies_destroy(struct tutti_data_parallel *dp)
 	free(dp->places);
 }
 
-static size_t copies_elements(const struct tutti_data_parallel *dp, bool trained_only)
+static size_t data_parallel_create_copies_elements(const struct tutti_data_parallel *dp,
+						   bool trained_only)
 {
 	size_t sum = 0;
 
@@ -284,12 +288,12 @@ static size_t copies_elements(const struct tutti_data_parallel *dp, bool trained
 
 static size_t param_bytes(const struct tutti_data_parallel *dp)
 {
-	return copies_elements(dp, false) * dtype_bytes(dp->train.param_dtype);
+	return data_parallel_create_copies_elements(dp, false) * dtype_bytes(dp->train.param_dtype);
 }
 
 static size_t grad_bytes(const struct tutti_data_parallel *dp)
 {
-	return copies_elements(dp, true) * sizeof(float);
+	return data_parallel_create_copies_elements(dp, true) * sizeof(float);
 }
 
 /* Copies go by communicators of their own, on which threads never wait for long: so this is looked
@@ -380,7 +384,8 @@ tutti_status copies_stats(const struct replica *replica, tutti_train_stats *stat
 
 enum { REPLICAS_MAX = 1024 };
 
-static tutti_status check_functions(const char *function, const tutti_data_parallel_config *c)
+static tutti_status data_parallel_create_check_functions(const char *function,
+							 const tutti_data_parallel_config *c)
 {
 	const tutti_data_parallel_config zero = {0};
 
@@ -403,7 +408,8 @@ static tutti_status check_functions(const char *function, const tutti_data_paral
 }
 
 /* is_all: they are all ranks of their communicator. */
-static tutti_status check_comms(const char *function, tutti_comm *const *comms, int n, bool is_all)
+static tutti_status data_parallel_create_check_comms(const char *function, tutti_comm *const *comms,
+						     int n, bool is_all)
 {
 	if (!comms || n < 1 || n > REPLICAS_MAX)
 		return fail_invalid("%s needs the communicators of 1 to %d ranks; n is %d%s.",
@@ -434,11 +440,11 @@ static tutti_status data_parallel_create_check(const char *function, tutti_data_
 	TRY(tutti_group_refuse(function));
 	if (!dp)
 		return fail_invalid("%s needs a place for the result, not NULL.", function);
-	TRY(check_functions(function, config));
-	return check_comms(function, comms, n, is_all);
+	TRY(data_parallel_create_check_functions(function, config));
+	return data_parallel_create_check_comms(function, comms, n, is_all);
 }
 
-static tutti_status refuse_memory(const char *what, const char *name, int n)
+static tutti_status data_parallel_create_refuse_memory(const char *what, const char *name, int n)
 {
 	return fail_invalid("tutti_mirrored_create: %s '%s' is one memory of the caller's, to "
 			    "which each of %d replicas would write: %s.",
@@ -448,7 +454,8 @@ static tutti_status refuse_memory(const char *what, const char *name, int n)
 				    : "leave it out of the model, and keep it in the program");
 }
 
-static tutti_status check_mirrored(const tutti_data_parallel_config *config, int n)
+static tutti_status data_parallel_create_check_mirrored(const tutti_data_parallel_config *config,
+							int n)
 {
 	const struct tutti_model *model = config->model;
 	const tutti_train_config *train = config->train;
@@ -466,11 +473,12 @@ static tutti_status check_mirrored(const tutti_data_parallel_config *config, int
 		return TUTTI_OK;
 	for (int p = 0; p < model->param_count; p++)
 		if (model->params[p].is_extern)
-			return refuse_memory("Parameter", model->params[p].name, n);
+			return data_parallel_create_refuse_memory("Parameter",
+								  model->params[p].name, n);
 	if (model->buffer_count > 0)
-		return refuse_memory("Buffer", model->buffers[0].name, n);
+		return data_parallel_create_refuse_memory("Buffer", model->buffers[0].name, n);
 	if (model->state_count > 0)
-		return refuse_memory("State", model->states[0].name, n);
+		return data_parallel_create_refuse_memory("State", model->states[0].name, n);
 	return TUTTI_OK;
 }
 
@@ -498,7 +506,7 @@ static tutti_status data_parallel_create_build(struct tutti_data_parallel *dp,
 	TRY(model_copy(&dp->model, dp->config.model));
 	TRY(replica_threads_create(&dp->threads, dp->count));
 	return dp->is_mirrored ? replicas_run(dp, data_parallel_create_make_trainer)
-			       : copies_create(dp);
+			       : data_parallel_create_copies_create(dp);
 }
 
 /* The config is checked. */
@@ -532,7 +540,7 @@ tutti_status tutti_data_parallel_create(tutti_data_parallel **dp, tutti_comm *co
 					const tutti_data_parallel_config *config)
 {
 	TRY(data_parallel_create_check("tutti_data_parallel_create", dp, comms, n, config, true));
-	TRY(copies_check(config));
+	TRY(data_parallel_create_copies_check(config));
 	return data_parallel_create_any(dp, comms, n, config, false);
 }
 
@@ -546,7 +554,7 @@ tutti_status tutti_mirrored_create(tutti_data_parallel **dp, tutti_comm *const *
 		return fail_invalid("%s: share_params is for DataParallel: replicas of Mirrored "
 				    "keep their own parameters.",
 				    function);
-	TRY(check_mirrored(config, n));
+	TRY(data_parallel_create_check_mirrored(config, n));
 	return data_parallel_create_any(dp, comms, n, config, true);
 }
 
@@ -566,7 +574,7 @@ void tutti_data_parallel_destroy(tutti_data_parallel *dp)
 	for (int r = 0; dp->replicas && r < dp->count; r++)
 		tutti_trainer_destroy(dp->replicas[r].trainer);
 	if (!dp->is_mirrored && dp->replicas)
-		copies_destroy(dp);
+		data_parallel_create_copies_destroy(dp);
 	model_finish(&dp->model);
 	free(dp->replicas);
 	free(dp->outputs);

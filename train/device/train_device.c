@@ -48,7 +48,7 @@ static tutti_status train_device_allocate(struct train_device *d)
 }
 
 /* Each thread has a default stream of its own, and hooks may be called by several. */
-static tutti_status check_stream(void *stream)
+static tutti_status train_device_check_stream(void *stream)
 {
 	if (!cuda_driver())
 		return fail(TUTTI_ERR_UNSUPPORTED, "tutti_train_config: on_device needs CUDA: %s.",
@@ -64,7 +64,7 @@ tutti_status train_device_open(struct train_device **device, void *stream)
 	struct cuda_device *cuda;
 	struct cuda_visit visit;
 
-	TRY(check_stream(stream));
+	TRY(train_device_check_stream(stream));
 	TRY(cuda_device_of_stream(&cuda, stream, NULL));
 	struct train_device *d = calloc(1, sizeof *d);
 	if (!d)
@@ -157,7 +157,8 @@ void train_device_free(struct train_device *d, void *ptr)
 	cuda_leave(&visit);
 }
 
-static tutti_status copy_on_device(struct train_device *d, void *to, const void *from, size_t bytes)
+static tutti_status train_device_copy_on_device(struct train_device *d, void *to, const void *from,
+						size_t bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -166,7 +167,7 @@ static tutti_status copy_on_device(struct train_device *d, void *to, const void 
 	return TUTTI_OK;
 }
 
-static tutti_status wait_on_device(struct train_device *d)
+static tutti_status train_device_wait_on_device(struct train_device *d)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -220,13 +221,13 @@ void train_device_copy(struct train_device *d, void *to, const void *from, size_
 	struct cuda_visit visit;
 
 	if (bytes && train_device_enter(d, &visit))
-		train_device_leave(d, &visit, copy_on_device(d, to, from, bytes));
+		train_device_leave(d, &visit, train_device_copy_on_device(d, to, from, bytes));
 }
 
-static tutti_status read_staged(struct train_device *d, const void *from, size_t bytes)
+static tutti_status train_device_read_staged(struct train_device *d, const void *from, size_t bytes)
 {
-	TRY(copy_on_device(d, d->staging, from, bytes));
-	return wait_on_device(d);
+	TRY(train_device_copy_on_device(d, d->staging, from, bytes));
+	return train_device_wait_on_device(d);
 }
 
 const void *train_device_view(struct train_device *d, const void *from, size_t bytes)
@@ -235,17 +236,18 @@ const void *train_device_view(struct train_device *d, const void *from, size_t b
 
 	assert(bytes <= DEVICE_VIEW_BYTES);
 	if (bytes && train_device_enter(d, &visit))
-		train_device_leave(d, &visit, read_staged(d, from, bytes));
+		train_device_leave(d, &visit, train_device_read_staged(d, from, bytes));
 	if (d->failed.status != TUTTI_OK)
 		memset(d->staging, 0, bytes);
 	return d->staging;
 }
 
-static tutti_status write_part(struct train_device *d, char *to, const char *host, size_t bytes)
+static tutti_status train_device_write_part(struct train_device *d, char *to, const char *host,
+					    size_t bytes)
 {
 	memcpy(d->staging, host, bytes);
-	TRY(copy_on_device(d, to, d->staging, bytes));
-	return wait_on_device(d);
+	TRY(train_device_copy_on_device(d, to, d->staging, bytes));
+	return train_device_wait_on_device(d);
 }
 
 void train_device_read(struct train_device *d, void *host, const void *from, size_t bytes)
@@ -263,9 +265,9 @@ void train_device_write(struct train_device *d, void *to, const void *host, size
 	for (size_t at = 0, n; at < bytes; at += n) {
 		n = smaller(DEVICE_VIEW_BYTES, bytes - at);
 		if (train_device_enter(d, &visit))
-			train_device_leave(
-				d, &visit,
-				write_part(d, (char *)to + at, (const char *)host + at, n));
+			train_device_leave(d, &visit,
+					   train_device_write_part(d, (char *)to + at,
+								   (const char *)host + at, n));
 	}
 }
 
@@ -407,7 +409,8 @@ static void launches_launch(struct train_device *d, enum cuda_kernel kernel, siz
 }
 
 /* A key of random rounding holds for a part of the elements. */
-static void round_at_random(struct train_update_args *args, const struct kernel_rounding *from)
+static void train_device_round_at_random(struct train_update_args *args,
+					 const struct kernel_rounding *from)
 {
 	struct rounding_key key = rounding_key(from, args->count);
 
@@ -454,7 +457,7 @@ void train_device_update(struct train_device *d, const struct kernel_update *u,
 		if (args.low && low->at_random) {
 			struct kernel_rounding from = *low->at_random;
 			from.first += first;
-			round_at_random(&args, &from);
+			train_device_round_at_random(&args, &from);
 		}
 		launches_launch(d, CUDA_KERNEL_train_update, args.count, &args);
 	}

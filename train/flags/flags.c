@@ -77,7 +77,7 @@ static size_t word_character_bytes(unsigned char first)
 }
 
 /* Adds the next character of word as it is, or a byte as \xff. Returns how many bytes of word. */
-static size_t show_next(char *to, const char *word, size_t left)
+static size_t flags_show_next(char *to, const char *word, size_t left)
 {
 	unsigned char first = (unsigned char)*word;
 	size_t n = word_character_bytes(first);
@@ -99,7 +99,7 @@ const char *word_shown(char shown[WORD_SHOWN_BYTES], const char *word, size_t by
 
 	shown[0] = '\0';
 	while (at < bytes && used + 8 < WORD_SHOWN_BYTES) {
-		at += show_next(shown + used, word + at, bytes - at);
+		at += flags_show_next(shown + used, word + at, bytes - at);
 		used += strlen(shown + used);
 	}
 	if (at < bytes)
@@ -144,8 +144,8 @@ static const char *choice_name(const struct flag *flag, int i)
 	return flag->kind == FLAG_STRATEGY ? strategies[i] : precisions[i].name;
 }
 
-static tutti_status find_choice(const struct flag *flag, const char *where, const char *text,
-				int *choice)
+static tutti_status flags_find_choice(const struct flag *flag, const char *where, const char *text,
+				      int *choice)
 {
 	int choices = flag->kind == FLAG_STRATEGY ? STRATEGIES : PRECISIONS;
 	struct nearest nearest = nearest_to(text, strlen(text));
@@ -160,7 +160,7 @@ static tutti_status find_choice(const struct flag *flag, const char *where, cons
 	return flag_refuse(flag, where, text, nearest.name);
 }
 
-static bool read_real(const char *text, float *real)
+static bool flags_read_real(const char *text, float *real)
 {
 	double read;
 
@@ -170,7 +170,7 @@ static bool read_real(const char *text, float *real)
 	return true;
 }
 
-static bool read_path(const char *text, char *path)
+static bool flags_read_path(const char *text, char *path)
 {
 	if (!*text || strlen(text) >= TUTTI_FLAG_BYTES)
 		return false;
@@ -178,7 +178,7 @@ static bool read_path(const char *text, char *path)
 	return true;
 }
 
-static bool read_gpus(tutti_train_options *options, const char *text)
+static bool flags_read_gpus(tutti_train_options *options, const char *text)
 {
 	char list[sizeof options->gpus];
 
@@ -190,7 +190,7 @@ static bool read_gpus(tutti_train_options *options, const char *text)
 	return true;
 }
 
-static bool read_auto(const char *text, int most, int *count)
+static bool flags_read_auto(const char *text, int most, int *count)
 {
 	if (strcmp(text, "auto") != 0)
 		return number_read_int(text, 1, most, count);
@@ -198,12 +198,12 @@ static bool read_auto(const char *text, int most, int *count)
 	return true;
 }
 
-static tutti_status set_choice(tutti_train_options *options, const struct flag *flag,
-			       const char *where, const char *text)
+static tutti_status flags_set_choice(tutti_train_options *options, const struct flag *flag,
+				     const char *where, const char *text)
 {
 	int i = 0;
 
-	TRY(find_choice(flag, where, text, &i));
+	TRY(flags_find_choice(flag, where, text, &i));
 	if (flag->kind == FLAG_STRATEGY) {
 		options->config.strategy = (tutti_strategy)i;
 		return TUTTI_OK;
@@ -227,20 +227,20 @@ tutti_status flag_set(tutti_train_options *options, const struct flag *flag, con
 		is_good = number_read_int(text, 1, flag->most, field);
 		break;
 	case FLAG_AUTO:
-		is_good = read_auto(text, flag->most, field);
+		is_good = flags_read_auto(text, flag->most, field);
 		break;
 	case FLAG_REAL:
-		is_good = read_real(text, field);
+		is_good = flags_read_real(text, field);
 		break;
 	case FLAG_PATH:
-		is_good = read_path(text, field);
+		is_good = flags_read_path(text, field);
 		break;
 	case FLAG_GPUS:
-		is_good = read_gpus(options, text);
+		is_good = flags_read_gpus(options, text);
 		break;
 	case FLAG_STRATEGY:
 	case FLAG_PRECISION:
-		return set_choice(options, flag, where, text);
+		return flags_set_choice(options, flag, where, text);
 	}
 	return is_good ? TUTTI_OK : flag_refuse(flag, where, text, NULL);
 }
@@ -264,7 +264,7 @@ struct flag_words {
 };
 
 /* Whether "-p29500" or "-g0,1" is a short flag with its value. "-print" is the program's own. */
-static bool has_value_attached(const char *word)
+static bool flags_has_value_attached(const char *word)
 {
 	return isdigit((unsigned char)word[2]) && word[2 + strspn(word + 2, "0123456789,")] == '\0';
 }
@@ -273,20 +273,20 @@ static const struct flag *flags_lettered(const char *word)
 {
 	for (int i = 0; i < FLAGS; i++)
 		if (flags[i].letter && word[1] == flags[i].letter &&
-		    (word[2] == '\0' || has_value_attached(word)))
+		    (word[2] == '\0' || flags_has_value_attached(word)))
 			return &flags[i];
 	return NULL;
 }
 
 /* Whether a word behind the list's first one belongs to it. "2024.txt" is the program's own. */
-static bool is_of_list(const char *word)
+static bool flags_is_of_list(const char *word)
 {
 	if (strncmp(word, "GPU-", 4) == 0 || strncmp(word, "MIG-", 4) == 0)
 		return true;
 	return isdigit((unsigned char)*word) && word[strspn(word, "0123456789,")] == '\0';
 }
 
-static struct flag_words find_at(int argc, char *const *argv, int at)
+static struct flag_words flags_find_at(int argc, char *const *argv, int at)
 {
 	const char *word = argv[at];
 	struct flag_words found = {.first = at, .value = at, .next = at + 1};
@@ -310,13 +310,13 @@ static struct flag_words find_at(int argc, char *const *argv, int at)
 		found.next = at + 2;
 	}
 	if (found.text && found.flag->kind == FLAG_GPUS)
-		while (found.next < argc && is_of_list(argv[found.next]))
+		while (found.next < argc && flags_is_of_list(argv[found.next]))
 			found.next++;
 	return found;
 }
 
-static tutti_status set_found(tutti_train_options *options, const struct flag_words *found,
-			      char *const *argv)
+static tutti_status flags_set_found(tutti_train_options *options, const struct flag_words *found,
+				    char *const *argv)
 {
 	char where[16];
 
@@ -332,7 +332,7 @@ static tutti_status set_found(tutti_train_options *options, const struct flag_wo
 }
 
 /* The number of words before "--". */
-static int count_words(int argc, char *const *argv)
+static int flags_count_words(int argc, char *const *argv)
 {
 	for (int i = 1; i < argc; i++)
 		if (strcmp(argv[i], "--") == 0)
@@ -341,13 +341,13 @@ static int count_words(int argc, char *const *argv)
 }
 
 /* Sets the flags of argv: --config, or all others. */
-static tutti_status set_all(tutti_train_options *options, int words, char *const *argv,
-			    bool only_file)
+static tutti_status flags_set_all(tutti_train_options *options, int words, char *const *argv,
+				  bool only_file)
 {
 	for (int i = 1; i < words;) {
-		struct flag_words found = find_at(words, argv, i);
+		struct flag_words found = flags_find_at(words, argv, i);
 		if (found.flag && flag_is_file(found.flag) == only_file)
-			TRY(set_found(options, &found, argv));
+			TRY(flags_set_found(options, &found, argv));
 		i = found.next;
 	}
 	return TUTTI_OK;
@@ -359,7 +359,7 @@ static int flags_take_out(int argc, int words, char **argv)
 	int left = argc > 0;
 
 	for (int i = 1; i < words;) {
-		struct flag_words found = find_at(words, argv, i);
+		struct flag_words found = flags_find_at(words, argv, i);
 		if (!found.flag)
 			argv[left++] = argv[i];
 		i = found.next;
@@ -402,17 +402,17 @@ static tutti_status flags_check_together(const tutti_train_options *options)
 
 static tutti_status flags_all(tutti_train_options *options, int words, char *const *argv)
 {
-	TRY(set_all(options, words, argv, true));
+	TRY(flags_set_all(options, words, argv, true));
 	if (options->config_file[0])
 		TRY(flags_read_file(options, options->config_file));
-	TRY(set_all(options, words, argv, false));
+	TRY(flags_set_all(options, words, argv, false));
 	return flags_check_together(options);
 }
 
 tutti_status tutti_train_config_read(tutti_train_options *options, int *argc, char **argv)
 {
 	TRY(flags_check_arguments(options, argc, argv));
-	int words = argc ? count_words(*argc, argv) : 0;
+	int words = argc ? flags_count_words(*argc, argv) : 0;
 	tutti_train_options read = *options;
 	locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 	if (!plain)

@@ -49,7 +49,7 @@ static const char *flags_file_type_of(const struct flag *flag)
 	}
 }
 
-static bool is_of_type(const struct flag *flag, const json_t *value)
+static bool flags_file_is_of_type(const struct flag *flag, const json_t *value)
 {
 	switch (flag->kind) {
 	case FLAG_COUNT:
@@ -65,12 +65,12 @@ static bool is_of_type(const struct flag *flag, const json_t *value)
 	}
 }
 
-static tutti_status set_value(tutti_train_options *options, const struct flag *flag,
-			      const char *where, const json_t *value)
+static tutti_status flags_file_set_value(tutti_train_options *options, const struct flag *flag,
+					 const char *where, const json_t *value)
 {
 	char number[64];
 
-	if (!is_of_type(flag, value))
+	if (!flags_file_is_of_type(flag, value))
 		return fail_invalid("%s has a value of another type than %s: give %s.", where,
 				    flags_file_type_of(flag), flag->wanted);
 	if (json_is_string(value))
@@ -82,8 +82,8 @@ static tutti_status set_value(tutti_train_options *options, const struct flag *f
 	return flag_set(options, flag, where, number);
 }
 
-static tutti_status set_key(tutti_train_options *options, const char *path, const char *key,
-			    const json_t *value)
+static tutti_status flags_file_set_key(tutti_train_options *options, const char *path,
+				       const char *key, const json_t *value)
 {
 	const struct flag *flag = flag_named(key, strlen(key));
 	char where[WHERE_BYTES];
@@ -93,9 +93,9 @@ static tutti_status set_key(tutti_train_options *options, const char *path, cons
 	snprintf(where, sizeof where, "'%s': \"%s\"", path_shown(path), flag->name);
 	flag_clear(options, flag);
 	if (flag->kind != FLAG_GPUS || !json_is_array(value))
-		return set_value(options, flag, where, value);
+		return flags_file_set_value(options, flag, where, value);
 	for (size_t i = 0; i < json_array_size(value); i++)
-		TRY(set_value(options, flag, where, json_array_get(value, i)));
+		TRY(flags_file_set_value(options, flag, where, json_array_get(value, i)));
 	return TUTTI_OK;
 }
 
@@ -112,7 +112,7 @@ tutti_status flags_read_text(tutti_train_options *options, const char *path, con
 		return fail_invalid("'%s' has no flags in JSON: %s.", path_shown(path), why);
 	json_object_foreach(whole, key, value)
 	{
-		status = set_key(options, path, key, value);
+		status = flags_file_set_key(options, path, key, value);
 		if (status != TUTTI_OK)
 			break;
 	}

@@ -32,7 +32,7 @@ static int devices_of(const tutti_train_options *options)
 	return found < DEVICES_MAX ? found : DEVICES_MAX;
 }
 
-static void set_number(const char *name, int number)
+static void flags_spawn_set_number(const char *name, int number)
 {
 	char text[16];
 
@@ -46,21 +46,21 @@ static int flags_spawn_run_rank(int local_rank, void *arg)
 	const struct flag_node *node = arg;
 
 	if (node->port)
-		set_number("MASTER_PORT", node->port);
+		flags_spawn_set_number("MASTER_PORT", node->port);
 	if (node->nodes == 1)
 		return node->fn(node->arg);
-	set_number("RANK", node->rank * node->devices + local_rank);
-	set_number("WORLD_SIZE", node->nodes * node->devices);
-	set_number("NODE_RANK", node->rank);
-	set_number("GROUP_RANK", node->rank);
+	flags_spawn_set_number("RANK", node->rank * node->devices + local_rank);
+	flags_spawn_set_number("WORLD_SIZE", node->nodes * node->devices);
+	flags_spawn_set_number("NODE_RANK", node->rank);
+	flags_spawn_set_number("GROUP_RANK", node->rank);
 	setenv("MASTER_ADDR", node->host, 1);
 	if (!node->has_secret)
 		unsetenv("TUTTI_SECRET"); /* each node's is another one */
 	return node->fn(node->arg);
 }
 
-static tutti_status read_variable(const struct flag_node *node, const char *name, const char *what,
-				  int least, int most, int *value)
+static tutti_status flags_spawn_read_variable(const struct flag_node *node, const char *name,
+					      const char *what, int least, int most, int *value)
 {
 	const char *text = getenv(name);
 
@@ -79,16 +79,17 @@ static tutti_status flags_spawn_find_nodes(struct flag_node *node)
 {
 	const char *insecure = getenv("TUTTI_INSECURE");
 
-	TRY(read_variable(node, "NODE_RANK", "the number of this node", 0, node->nodes - 1,
-			  &node->rank));
+	TRY(flags_spawn_read_variable(node, "NODE_RANK", "the number of this node", 0,
+				      node->nodes - 1, &node->rank));
 	node->host = getenv("MASTER_ADDR");
 	if (!node->host || !*node->host)
 		return fail_invalid("--nodes %d without a launcher needs MASTER_ADDR, an address "
 				    "of the first node: set it on each node.",
 				    node->nodes);
 	if (!node->port)
-		TRY(read_variable(node, "MASTER_PORT", "a port of the first node (or --port)", 1,
-				  65535, &node->port));
+		TRY(flags_spawn_read_variable(node, "MASTER_PORT",
+					      "a port of the first node (or --port)", 1, 65535,
+					      &node->port));
 	if (!node->has_secret && !(insecure && strcmp(insecure, "1") == 0))
 		return fail_invalid("--nodes %d without a launcher needs TUTTI_SECRET or "
 				    "TUTTI_SECRET_FILE, the same on each node; or "

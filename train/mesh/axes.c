@@ -144,7 +144,7 @@ static int grid_ranks_of(const struct axes *axes)
 }
 
 /* "dp=0 pp=1" of all axes but the last. */
-static int print_place(FILE *file, const struct axes *axes, int rank)
+static int axes_print_place(FILE *file, const struct axes *axes, int rank)
 {
 	int width = 0;
 
@@ -165,7 +165,7 @@ static int place_width(const struct axes *axes)
 }
 
 /* "nodes 0, 1", each once, in the order of ranks. */
-static void print_nodes(FILE *file, const int *nodes, int count)
+static void axes_print_nodes(FILE *file, const int *nodes, int count)
 {
 	int shown = 0;
 
@@ -187,13 +187,13 @@ static void grid_print_row(FILE *file, const struct axes *axes, int first, int c
 	const struct axis *last = &axes->axis[axes->count - 1];
 
 	fputs("  ", file);
-	print_place(file, axes, first);
+	axes_print_place(file, axes, first);
 	for (int i = 0; i < last->size; i++)
 		fprintf(file, " %*d", column, first + i);
-	print_nodes(file, nodes + first, last->size);
+	axes_print_nodes(file, nodes + first, last->size);
 }
 
-static bool crosses_nodes(const struct axes *axes, int axis, const int *nodes)
+static bool axes_crosses_nodes(const struct axes *axes, int axis, const int *nodes)
 {
 	const struct axis *a = &axes->axis[axis];
 
@@ -220,7 +220,7 @@ void grid_print(FILE *file, const struct axes *axes, const int *nodes)
 		grid_print_row(file, axes, first, column, nodes);
 	for (int i = 0; i < axes->count; i++)
 		fprintf(file, "  %s %s\n", axes->axis[i].name,
-			axes->axis[i].size == 1         ? "has one rank"
-			: crosses_nodes(axes, i, nodes) ? "crosses nodes"
-							: "stays in a node");
+			axes->axis[i].size == 1              ? "has one rank"
+			: axes_crosses_nodes(axes, i, nodes) ? "crosses nodes"
+							     : "stays in a node");
 }

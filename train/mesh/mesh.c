@@ -26,7 +26,7 @@ struct tutti_mesh {
 };
 
 /* The axes that the caller passed, or without any TUTTI_MESH's. */
-static tutti_status take_axes(struct tutti_mesh *mesh, const tutti_axis *axes, int num_axes)
+static tutti_status mesh_take_axes(struct tutti_mesh *mesh, const tutti_axis *axes, int num_axes)
 {
 	const char *text = getenv("TUTTI_MESH");
 	char why[AXES_WHY_BYTES];
@@ -47,7 +47,7 @@ static tutti_status take_axes(struct tutti_mesh *mesh, const tutti_axis *axes, i
 	return TUTTI_OK;
 }
 
-static void write_axes(FILE *file, const void *of)
+static void mesh_write_axes(FILE *file, const void *of)
 {
 	const struct tutti_mesh *mesh = of;
 	char text[AXES_TEXT_BYTES];
@@ -56,7 +56,7 @@ static void write_axes(FILE *file, const void *of)
 	fprintf(file, "%s\n", text);
 }
 
-static void name_axes(char *text, size_t bytes, const struct axes *axes, unsigned set)
+static void mesh_name_axes(char *text, size_t bytes, const struct axes *axes, unsigned set)
 {
 	size_t used = 0;
 
@@ -68,7 +68,7 @@ static void name_axes(char *text, size_t bytes, const struct axes *axes, unsigne
 }
 
 /* Ranks of a group have the same coordinates on all other axes: color is the rank of the first. */
-static tutti_status make_group(struct tutti_mesh *mesh, unsigned set)
+static tutti_status mesh_make_group(struct tutti_mesh *mesh, unsigned set)
 {
 	tutti_config config;
 	char name[AXIS_NAME_BYTES];
@@ -76,7 +76,7 @@ static tutti_status make_group(struct tutti_mesh *mesh, unsigned set)
 
 	TRY(array_grow(&mesh->groups, mesh->group_count, sizeof *mesh->groups, "a mesh"));
 	TRY(tutti_comm_config(mesh->comm, &config));
-	name_axes(name, sizeof name, &mesh->axes, set);
+	mesh_name_axes(name, sizeof name, &mesh->axes, set);
 	config.name = name[0] ? name : "alone";
 	TRY(tutti_comm_split(mesh->comm, axes_first(&mesh->axes, mesh->rank, set), mesh->rank,
 			     &config, &comm));
@@ -86,11 +86,11 @@ static tutti_status make_group(struct tutti_mesh *mesh, unsigned set)
 
 static tutti_status mesh_make(struct tutti_mesh *mesh, const tutti_axis *axes, int num_axes)
 {
-	TRY(error_agree(mesh->comm, take_axes(mesh, axes, num_axes)));
-	TRY(texts_compare(mesh->comm, "meshes", "pass the same axes on every rank", write_axes,
+	TRY(error_agree(mesh->comm, mesh_take_axes(mesh, axes, num_axes)));
+	TRY(texts_compare(mesh->comm, "meshes", "pass the same axes on every rank", mesh_write_axes,
 			  mesh));
 	for (int i = 0; i < mesh->axes.count; i++)
-		TRY(make_group(mesh, 1u << i));
+		TRY(mesh_make_group(mesh, 1u << i));
 	return TUTTI_OK;
 }
 
@@ -139,7 +139,7 @@ tutti_status tutti_mesh_abort(tutti_mesh *mesh)
 }
 
 /* "dp,cp" as bits. */
-static tutti_status read_set(const struct tutti_mesh *mesh, const char *names, unsigned *set)
+static tutti_status mesh_read_set(const struct tutti_mesh *mesh, const char *names, unsigned *set)
 {
 	char have[AXES_TEXT_BYTES];
 
@@ -169,12 +169,12 @@ struct wanted_axes {
 	unsigned set;
 };
 
-static void write_wanted(FILE *file, const void *of)
+static void mesh_write_wanted(FILE *file, const void *of)
 {
 	const struct wanted_axes *wanted = of;
 	char text[AXES_TEXT_BYTES];
 
-	name_axes(text, sizeof text, &wanted->mesh->axes, wanted->set);
+	mesh_name_axes(text, sizeof text, &wanted->mesh->axes, wanted->set);
 	fprintf(file, "'%s'\n", text);
 }
 
@@ -192,13 +192,14 @@ tutti_status mesh_comm(tutti_mesh *mesh, const char *axes, tutti_comm **comm)
 
 	if (!mesh || !axes)
 		return fail_invalid("tutti_mesh_comm: %s is NULL.", mesh ? "axes" : "mesh");
-	TRY(read_set(mesh, axes, &wanted.set));
+	TRY(mesh_read_set(mesh, axes, &wanted.set));
 	*comm = mesh_find_group(mesh, wanted.set);
 	if (*comm)
 		return TUTTI_OK;
 	TRY(texts_compare(mesh->comm, "axes of tutti_mesh_comm",
-			  "ask for the same combination on every rank", write_wanted, &wanted));
-	TRY(make_group(mesh, wanted.set));
+			  "ask for the same combination on every rank", mesh_write_wanted,
+			  &wanted));
+	TRY(mesh_make_group(mesh, wanted.set));
 	*comm = mesh_find_group(mesh, wanted.set);
 	return TUTTI_OK;
 }
@@ -314,7 +315,7 @@ static int mesh_continue_replica_of(const struct regrouping *g, int rank)
 
 /* Ranks stay where they were; or move to a replica that lacks their part; what then is empty is
  * filled with new ranks, and with those whose replica is given up. */
-static void find_places(struct regrouping *g)
+static void mesh_find_places(struct regrouping *g)
 {
 	int replicas = g->ranks / g->parts, next = 0;
 
@@ -338,7 +339,7 @@ static void find_places(struct regrouping *g)
 }
 
 /* Sizes of the new mesh. */
-static tutti_status find_size(struct regrouping *g)
+static tutti_status mesh_find_size(struct regrouping *g)
 {
 	char text[AXES_TEXT_BYTES], why[AXES_WHY_BYTES];
 
@@ -361,7 +362,7 @@ static tutti_status find_size(struct regrouping *g)
 }
 
 /* The axes of the earlier mesh, which all ranks that had one agree on. */
-static tutti_status find_axes(struct regrouping *g)
+static tutti_status mesh_find_axes(struct regrouping *g)
 {
 	char one[AXES_TEXT_BYTES], other[AXES_TEXT_BYTES];
 	int first = 0;
@@ -431,11 +432,11 @@ tutti_status tutti_mesh_continue(tutti_mesh **mesh, tutti_comm *comm, const tutt
 	struct regrouping g = {.comm = comm, .size = tutti_size(comm)};
 	tutti_status status = mesh_gather(&g, before);
 	if (status == TUTTI_OK)
-		status = find_axes(&g);
+		status = mesh_find_axes(&g);
 	if (status == TUTTI_OK)
-		status = find_size(&g);
+		status = mesh_find_size(&g);
 	if (status == TUTTI_OK) {
-		find_places(&g);
+		mesh_find_places(&g);
 		status = mesh_continue_make(&g, mesh);
 	}
 	free(g.earlier);

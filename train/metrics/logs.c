@@ -91,7 +91,7 @@ static tutti_status log_file_append(struct log_file *file, const char *bytes, si
 }
 
 /* *end: where the last line ends, or 0. */
-static tutti_status find_last_end(struct log_file *file, off_t size, off_t *end)
+static tutti_status log_find_last_end(struct log_file *file, off_t size, off_t *end)
 {
 	char block[BLOCK_BYTES];
 
@@ -107,8 +107,8 @@ static tutti_status find_last_end(struct log_file *file, off_t size, off_t *end)
 }
 
 /* *is_whole: the file begins with all of head. */
-static tutti_status check_head(struct log_file *file, off_t size, const char *head, size_t bytes,
-			       bool *is_whole)
+static tutti_status log_check_head(struct log_file *file, off_t size, const char *head,
+				   size_t bytes, bool *is_whole)
 {
 	char block[BLOCK_BYTES];
 	size_t end = (uint64_t)size < bytes ? (size_t)size : bytes;
@@ -135,9 +135,9 @@ static tutti_status log_file_resume(struct log_file *file, const char *head, siz
 	bool is_whole = false;
 
 	TRY(log_file_read_size(file, &size));
-	TRY(check_head(file, size, head, bytes, &is_whole));
+	TRY(log_check_head(file, size, head, bytes, &is_whole));
 	if (is_whole)
-		TRY(find_last_end(file, size, &end));
+		TRY(log_find_last_end(file, size, &end));
 	if (end < size)
 		TRY(disk_resize(file->fd, file->path, (uint64_t)end));
 	*is_new = end == 0;
@@ -249,7 +249,7 @@ static tutti_status json_begin(struct log_file *file, struct log_buffer *buffer,
 	return log_file_resume(file, json_head, sizeof json_head - 1, &is_new);
 }
 
-static void put_string(struct log_buffer *buffer, const char *text)
+static void log_put_string(struct log_buffer *buffer, const char *text)
 {
 	log_print(buffer, "\"");
 	for (; *text; text++)
@@ -277,7 +277,7 @@ static void json_encode(struct log_buffer *buffer, const struct log_row *row)
 		if (!row->metrics[m].has_reduced)
 			continue;
 		log_print(buffer, ",");
-		put_string(buffer, row->ids[m].name);
+		log_put_string(buffer, row->ids[m].name);
 		log_print(buffer, ":");
 		json_put_value(buffer, row->metrics[m].reduced);
 	}
@@ -315,7 +315,7 @@ enum {
 };
 static const char events_prefix[] = "events.out.tfevents.";
 
-static void put_little_endian(struct log_buffer *buffer, uint64_t number, int bytes)
+static void log_put_little_endian(struct log_buffer *buffer, uint64_t number, int bytes)
 {
 	for (int i = 0; i < bytes; i++, number >>= 8) {
 		unsigned char byte = (unsigned char)(number & 0xff);
@@ -323,16 +323,16 @@ static void put_little_endian(struct log_buffer *buffer, uint64_t number, int by
 	}
 }
 
-static void put_byte(struct log_buffer *buffer, int byte)
+static void log_put_byte(struct log_buffer *buffer, int byte)
 {
-	put_little_endian(buffer, (uint64_t)byte, 1);
+	log_put_little_endian(buffer, (uint64_t)byte, 1);
 }
 
-static void put_varint(struct log_buffer *buffer, uint64_t number)
+static void log_put_varint(struct log_buffer *buffer, uint64_t number)
 {
 	for (; number >= 0x80; number >>= 7)
-		put_byte(buffer, (int)(number & 0x7f) | 0x80);
-	put_byte(buffer, (int)number);
+		log_put_byte(buffer, (int)(number & 0x7f) | 0x80);
+	log_put_byte(buffer, (int)number);
 }
 
 static size_t varint_bytes(uint64_t number)
@@ -344,31 +344,31 @@ static size_t varint_bytes(uint64_t number)
 	return bytes;
 }
 
-static void put_checksum(struct log_buffer *buffer, size_t from)
+static void log_put_checksum(struct log_buffer *buffer, size_t from)
 {
 	uint32_t crc = tutti_crc32c(0, buffer->bytes + from, buffer->used - from);
-	put_little_endian(buffer, (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8u), 4);
+	log_put_little_endian(buffer, (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8u), 4);
 }
 
-/* Leaves room for the record's head, which close_record fills in. */
-static void open_record(struct log_buffer *buffer, double seconds)
+/* Leaves room for the record's head, which log_close_record fills in. */
+static void log_open_record(struct log_buffer *buffer, double seconds)
 {
 	uint64_t bits;
 
-	put_little_endian(buffer, 0, 8);
-	put_little_endian(buffer, 0, 4);
+	log_put_little_endian(buffer, 0, 8);
+	log_put_little_endian(buffer, 0, 4);
 	memcpy(&bits, &seconds, sizeof bits);
-	put_byte(buffer, EVENT_WALL_TIME);
-	put_little_endian(buffer, bits, 8);
+	log_put_byte(buffer, EVENT_WALL_TIME);
+	log_put_little_endian(buffer, bits, 8);
 }
 
-static void close_record(struct log_buffer *buffer)
+static void log_close_record(struct log_buffer *buffer)
 {
 	struct log_buffer head = {.bytes = buffer->bytes, .room = RECORD_HEAD_BYTES};
 
-	put_little_endian(&head, buffer->used - RECORD_HEAD_BYTES, 8);
-	put_checksum(&head, 0);
-	put_checksum(buffer, RECORD_HEAD_BYTES);
+	log_put_little_endian(&head, buffer->used - RECORD_HEAD_BYTES, 8);
+	log_put_checksum(&head, 0);
+	log_put_checksum(buffer, RECORD_HEAD_BYTES);
 }
 
 static size_t value_bytes(const char *tag)
@@ -382,14 +382,14 @@ static void tensorboard_put_value(struct log_buffer *buffer, const char *tag, do
 	float value = (float)number;
 	uint32_t bits;
 
-	put_byte(buffer, SUMMARY_VALUE);
-	put_varint(buffer, value_bytes(tag));
-	put_byte(buffer, VALUE_TAG);
-	put_varint(buffer, strlen(tag));
+	log_put_byte(buffer, SUMMARY_VALUE);
+	log_put_varint(buffer, value_bytes(tag));
+	log_put_byte(buffer, VALUE_TAG);
+	log_put_varint(buffer, strlen(tag));
 	log_print(buffer, "%s", tag);
-	put_byte(buffer, VALUE_SIMPLE);
+	log_put_byte(buffer, VALUE_SIMPLE);
 	memcpy(&bits, &value, sizeof bits);
-	put_little_endian(buffer, bits, 4);
+	log_put_little_endian(buffer, bits, 4);
 }
 
 static void tensorboard_encode(struct log_buffer *buffer, const struct log_row *row)
@@ -401,20 +401,20 @@ static void tensorboard_encode(struct log_buffer *buffer, const struct log_row *
 			size_t value = value_bytes(row->ids[m].name);
 			bytes += 1 + varint_bytes(value) + value;
 		}
-	open_record(buffer, row->seconds);
-	put_byte(buffer, EVENT_STEP);
-	put_varint(buffer, (uint64_t)row->step);
-	put_byte(buffer, EVENT_SUMMARY);
-	put_varint(buffer, bytes);
+	log_open_record(buffer, row->seconds);
+	log_put_byte(buffer, EVENT_STEP);
+	log_put_varint(buffer, (uint64_t)row->step);
+	log_put_byte(buffer, EVENT_SUMMARY);
+	log_put_varint(buffer, bytes);
 	for (int m = 0; m < row->count; m++)
 		if (row->metrics[m].has_reduced)
 			tensorboard_put_value(buffer, row->ids[m].name, row->metrics[m].reduced);
-	close_record(buffer);
+	log_close_record(buffer);
 }
 
 /* The first second from now on that sorts after all event files of the directory, for two starts
  * within a second and for a clock that was set back. */
-static tutti_status free_second(const char *dir, long long *second)
+static tutti_status log_free_second(const char *dir, long long *second)
 {
 	struct dirent *entry;
 	DIR *listing = opendir(dir);
@@ -433,17 +433,17 @@ static tutti_status free_second(const char *dir, long long *second)
 	return TUTTI_OK;
 }
 
-static tutti_status write_version(struct log_file *file, double seconds)
+static tutti_status log_write_version(struct log_file *file, double seconds)
 {
 	static const char version[] = "brain.Event:2";
 	char bytes[VERSION_BYTES];
 	struct log_buffer buffer = {.bytes = bytes, .room = sizeof bytes};
 
-	open_record(&buffer, seconds);
-	put_byte(&buffer, EVENT_FILE_VERSION);
-	put_varint(&buffer, sizeof version - 1);
+	log_open_record(&buffer, seconds);
+	log_put_byte(&buffer, EVENT_FILE_VERSION);
+	log_put_varint(&buffer, sizeof version - 1);
 	log_print(&buffer, "%s", version);
-	close_record(&buffer);
+	log_close_record(&buffer);
 	return log_file_append(file, buffer.bytes, buffer.used);
 }
 
@@ -452,13 +452,13 @@ static tutti_status tensorboard_open(struct log_file *file, const char *dir)
 	char host[HOST_BYTES] = "", name[NAME_BYTES];
 	long long second;
 
-	TRY(free_second(dir, &second));
+	TRY(log_free_second(dir, &second));
 	if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0')
 		snprintf(host, sizeof host, "localhost");
 	snprintf(name, sizeof name, "%s%010lld.%s", events_prefix, second, host);
 	struct log_file opened;
 	TRY(log_file_open(&opened, dir, name, O_EXCL));
-	tutti_status status = write_version(&opened, (double)second);
+	tutti_status status = log_write_version(&opened, (double)second);
 	if (status == TUTTI_OK) {
 		*file = opened;
 		return TUTTI_OK;
@@ -498,7 +498,7 @@ static tutti_status logs_open_file(struct log_file *file, const char *dir,
 	return log_file_open(file, dir, format->name, 0);
 }
 
-static tutti_status open_all(struct logs *logs, const char *dir, unsigned formats)
+static tutti_status log_open_all(struct logs *logs, const char *dir, unsigned formats)
 {
 	for (int f = 0; f < FORMATS; f++)
 		logs->files[f].fd = -1;
@@ -518,7 +518,7 @@ tutti_status logs_open(struct logs **logs, const char *dir, unsigned formats)
 
 	if (!opened)
 		return fail_no_memory("log files");
-	tutti_status status = open_all(opened, dir, formats);
+	tutti_status status = log_open_all(opened, dir, formats);
 	if (status == TUTTI_OK) {
 		*logs = opened;
 		return TUTTI_OK;

@@ -99,8 +99,8 @@ static tutti_status metrics_check_name(const tutti_metrics *metrics, const char 
 	return TUTTI_OK;
 }
 
-static tutti_status check_declaration(const tutti_metrics *metrics, const char *name,
-				      tutti_metric_kind kind)
+static tutti_status metrics_check_declaration(const tutti_metrics *metrics, const char *name,
+					      tutti_metric_kind kind)
 {
 	TRY(metrics_check(metrics, "tutti_metrics_declare"));
 	if (metrics->has_begun)
@@ -132,13 +132,14 @@ static tutti_status metrics_declare(tutti_metrics *metrics, const char *name,
 
 int tutti_metrics_declare(tutti_metrics *metrics, const char *name, tutti_metric_kind kind)
 {
-	if (check_declaration(metrics, name, kind) != TUTTI_OK ||
+	if (metrics_check_declaration(metrics, name, kind) != TUTTI_OK ||
 	    metrics_declare(metrics, name, kind) != TUTTI_OK)
 		return -1;
 	return metrics->count - 1;
 }
 
-static tutti_status check_metric(const tutti_metrics *metrics, const char *function, int metric)
+static tutti_status metrics_check_metric(const tutti_metrics *metrics, const char *function,
+					 int metric)
 {
 	TRY(metrics_check(metrics, function));
 	if (metric < 0 || metric >= metrics->count)
@@ -164,7 +165,7 @@ static double metric_combine(int32_t kind, double before, double value)
 
 tutti_status tutti_metrics_add(tutti_metrics *metrics, int metric, double value, double items)
 {
-	TRY(check_metric(metrics, "tutti_metrics_add", metric));
+	TRY(metrics_check_metric(metrics, "tutti_metrics_add", metric));
 	if (!(items >= 0) || isinf(items))
 		return fail_invalid("tutti_metrics_add: metric '%s' got %g items; items must be "
 				    "finite and at least 0.",
@@ -180,7 +181,7 @@ tutti_status tutti_metrics_add(tutti_metrics *metrics, int metric, double value,
 
 tutti_status tutti_metrics_value(const tutti_metrics *metrics, int metric, double *value)
 {
-	TRY(check_metric(metrics, "tutti_metrics_value", metric));
+	TRY(metrics_check_metric(metrics, "tutti_metrics_value", metric));
 	if (!value)
 		return fail_invalid("tutti_metrics_value needs value, not NULL.");
 	*value = metrics->metrics[metric].has_reduced ? metrics->metrics[metric].reduced : NAN;
@@ -199,14 +200,14 @@ tutti_status tutti_metrics_value(const tutti_metrics *metrics, int metric, doubl
 
 enum { WORD_STEP, WORD_STATUS, HEAD_WORDS, METRIC_WORDS = 2 };
 
-static size_t record_words(const tutti_metrics *metrics)
+static size_t metrics_record_words(const tutti_metrics *metrics)
 {
 	return HEAD_WORDS + METRIC_WORDS * (size_t)metrics->count;
 }
 
 static union metric_number *row_record_of(const tutti_metrics *metrics, int rank)
 {
-	return metrics->records + (size_t)rank * record_words(metrics);
+	return metrics->records + (size_t)rank * metrics_record_words(metrics);
 }
 
 /* The table of metrics, a line each. */
@@ -225,7 +226,7 @@ static void row_describe(FILE *text, const void *of)
  * try, which make records longer. */
 static tutti_status row_prepare(tutti_metrics *metrics)
 {
-	size_t words = (size_t)metrics->size * record_words(metrics);
+	size_t words = (size_t)metrics->size * metrics_record_words(metrics);
 
 	free(metrics->records);
 	metrics->records = malloc(words * sizeof *metrics->records);
@@ -310,14 +311,14 @@ static void row_write_row(tutti_metrics *metrics)
 	metrics->failure = kept_error_of(logs_append(metrics->logs, &row));
 }
 
-static tutti_status make_row(tutti_metrics *metrics)
+static tutti_status metrics_make_row(tutti_metrics *metrics)
 {
 	struct kept_error earlier = metrics->failure;
 
 	metrics->counted = 0;
 	row_pack(metrics);
 	TRY(tutti_all_gather(row_record_of(metrics, metrics->rank), metrics->records,
-			     record_words(metrics), TUTTI_I64, metrics->comm, NULL));
+			     metrics_record_words(metrics), TUTTI_I64, metrics->comm, NULL));
 	TRY(row_check_steps(metrics));
 	for (int m = 0; m < metrics->count; m++)
 		row_reduce(metrics, m);
@@ -334,7 +335,7 @@ tutti_status tutti_metrics_step(tutti_metrics *metrics, int64_t step)
 	TRY(row_begin(metrics));
 	metrics->last_step = step;
 	metrics->counted++;
-	return metrics->counted < metrics->interval ? TUTTI_OK : make_row(metrics);
+	return metrics->counted < metrics->interval ? TUTTI_OK : metrics_make_row(metrics);
 }
 
 /* Rank 0: returns the failure of the last row, or syncs the files. */
@@ -350,7 +351,7 @@ static tutti_status sync_files(tutti_metrics *metrics)
 tutti_status tutti_metrics_flush(tutti_metrics *metrics)
 {
 	TRY(metrics_check(metrics, "tutti_metrics_flush"));
-	tutti_status status = metrics->counted > 0 ? make_row(metrics) : TUTTI_OK;
+	tutti_status status = metrics->counted > 0 ? metrics_make_row(metrics) : TUTTI_OK;
 	struct kept_error kept = kept_error_of(status);
 	tutti_status synced = error_agree(metrics->comm, sync_files(metrics));
 	return status == TUTTI_OK ? synced : kept_error_return(&kept);

@@ -53,7 +53,7 @@ static void tally_expect(struct tally *tally, size_t bytes)
 	tally->all[tally->all_count++] = whole_lines(bytes);
 }
 
-static int by_size(const void *a, const void *b)
+static int memory_need_by_size(const void *a, const void *b)
 {
 	size_t x = *(const size_t *)a, y = *(const size_t *)b;
 
@@ -62,7 +62,7 @@ static int by_size(const void *a, const void *b)
 
 static void tally_begin(struct tally *tally)
 {
-	qsort(tally->all, (size_t)tally->all_count, sizeof *tally->all, by_size);
+	qsort(tally->all, (size_t)tally->all_count, sizeof *tally->all, memory_need_by_size);
 	for (int i = 0; i < tally->all_count; i++)
 		if (i == 0 || tally->all[i] != tally->all[i - 1])
 			tally->sizes[tally->size_count++] = tally->all[i];
@@ -71,8 +71,8 @@ static void tally_begin(struct tally *tally)
 static int *tally_count_of(const struct tally *tally, size_t bytes)
 {
 	size_t size = whole_lines(bytes);
-	const size_t *found =
-		bsearch(&size, tally->sizes, (size_t)tally->size_count, sizeof size, by_size);
+	const size_t *found = bsearch(&size, tally->sizes, (size_t)tally->size_count, sizeof size,
+				      memory_need_by_size);
 
 	assert(found);
 	return &tally->now[found - tally->sizes];
@@ -113,7 +113,7 @@ static tutti_status slots_make(struct slot_sizes *slots, int most)
 	return slots->bytes ? TUTTI_OK : fail_no_memory("a trainer's tables");
 }
 
-static void add_slots(struct slot_sizes *slots, int count, size_t bytes)
+static void memory_need_add_slots(struct slot_sizes *slots, int count, size_t bytes)
 {
 	for (int i = 0; i < count; i++)
 		slots->bytes[slots->count++] = bytes;
@@ -134,11 +134,12 @@ static tutti_status tally_choose(const struct tally *tally, struct slot_sizes *s
 			best = cut;
 		}
 	for (int i = 0; best < 0 && i < tally->all_count; i++)
-		add_slots(slots, 1, tally->all[i]);
+		memory_need_add_slots(slots, 1, tally->all[i]);
 	if (best >= 0)
-		add_slots(slots, tally->above[best], tally->sizes[tally->size_count - 1]);
+		memory_need_add_slots(slots, tally->above[best],
+				      tally->sizes[tally->size_count - 1]);
 	if (best > 0)
-		add_slots(slots, tally->below[best], tally->sizes[best - 1]);
+		memory_need_add_slots(slots, tally->below[best], tally->sizes[best - 1]);
 	return TUTTI_OK;
 }
 
@@ -153,13 +154,13 @@ tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout
 		const struct param_span *span = &layout->spans[b];
 		if (span->keeps_grad || span->home != home)
 			continue;
-		add_slots(slots, 1, whole_lines(span->count * grad));
+		memory_need_add_slots(slots, 1, whole_lines(span->count * grad));
 		most = span->count > most ? span->count : most;
 	}
 	copies = copies < slots->count ? copies : slots->count;
 	if (config->grad_dtype != config->reduce_dtype)
-		add_slots(slots, copies, whole_lines(most * wire));
-	qsort(slots->bytes, (size_t)slots->count, sizeof *slots->bytes, by_size);
+		memory_need_add_slots(slots, copies, whole_lines(most * wire));
+	qsort(slots->bytes, (size_t)slots->count, sizeof *slots->bytes, memory_need_by_size);
 	return TUTTI_OK;
 }
 
@@ -188,8 +189,8 @@ struct parts {
 	int all, large; /* spans of a unit that are gathered; of at least some size */
 };
 
-static struct parts any_order_parts_of(const struct model_layout *layout, int unit, int home,
-				       size_t width, size_t size)
+static struct parts memory_need_any_order_parts_of(const struct model_layout *layout, int unit,
+						   int home, size_t width, size_t size)
 {
 	struct parts parts = {0};
 
@@ -203,17 +204,17 @@ static struct parts any_order_parts_of(const struct model_layout *layout, int un
 	return parts;
 }
 
-static int any_order_descending(const void *a, const void *b)
+static int memory_need_any_order_descending(const void *a, const void *b)
 {
 	return *(const int *)b - *(const int *)a;
 }
 
 /* Sets at_once to the sum of the largest of these counts, if that is more, but not above all. */
-static void count_largest(int *at_once, int *counts, int units, int largest, int all)
+static void memory_need_count_largest(int *at_once, int *counts, int units, int largest, int all)
 {
 	int sum = 0;
 
-	qsort(counts, (size_t)units, sizeof *counts, any_order_descending);
+	qsort(counts, (size_t)units, sizeof *counts, memory_need_any_order_descending);
 	for (int i = 0; i < largest && i < units; i++)
 		sum += counts[i];
 	sum = sum < all ? sum : all;
@@ -237,13 +238,14 @@ static tutti_status tally_any_order(struct tally *tally, const struct model_layo
 		for (int v = 0; v < tally->all_count; v++)
 			all += tally->all[v] >= tally->sizes[i];
 		for (int u = 0; u < units; u++) {
-			struct parts parts =
-				any_order_parts_of(layout, u, home, width, tally->sizes[i]);
+			struct parts parts = memory_need_any_order_parts_of(layout, u, home, width,
+									    tally->sizes[i]);
 			large[u] = parts.large;
 			small[u] = parts.all - parts.large;
 		}
-		count_largest(&tally->above[i], large, units, at_once, all);
-		count_largest(&tally->below[i], small, units, at_once, tally->all_count - all);
+		memory_need_count_largest(&tally->above[i], large, units, at_once, all);
+		memory_need_count_largest(&tally->below[i], small, units, at_once,
+					  tally->all_count - all);
 	}
 	free(large);
 	return TUTTI_OK;
@@ -294,63 +296,64 @@ struct units {
 	struct tally *tally;
 };
 
-static const int *plain_order_spans_of(const struct units *s, int event)
+static const int *memory_need_plain_order_spans_of(const struct units *s, int event)
 {
 	return s->layout->unit_spans[event < s->units ? event : 2 * s->units - 1 - event];
 }
 
-static bool plain_order_is_among(const int *spans, int span)
+static bool memory_need_plain_order_is_among(const int *spans, int span)
 {
 	while (*spans >= 0 && *spans != span)
 		spans++;
 	return *spans == span;
 }
 
-static bool is_counted(const struct units *s, int b)
+static bool memory_need_is_counted(const struct units *s, int b)
 {
 	return s->layout->spans[b].home == s->home;
 }
 
-static void plain_order_gather(struct units *s, int b)
+static void memory_need_plain_order_gather(struct units *s, int b)
 {
-	if (!s->buckets[b].is_there && is_counted(s, b))
+	if (!s->buckets[b].is_there && memory_need_is_counted(s, b))
 		tally_take(s->tally, s->layout->spans[b].count * s->width);
 	s->buckets[b].is_there = true;
 }
 
-static void plain_order_let_go(struct units *s, int b)
+static void memory_need_plain_order_let_go(struct units *s, int b)
 {
-	if (s->buckets[b].is_there && is_counted(s, b))
+	if (s->buckets[b].is_there && memory_need_is_counted(s, b))
 		tally_give(s->tally, s->layout->spans[b].count * s->width);
 	s->buckets[b] = (struct gathered){0};
 }
 
-static void open_unit(struct units *s, int event)
+static void memory_need_open_unit(struct units *s, int event)
 {
 	for (int b = 0; b < s->layout->span_count; b++) {
 		struct gathered *bucket = &s->buckets[b];
 		if (bucket->lingers && !bucket->is_gathered_ahead &&
-		    !plain_order_is_among(plain_order_spans_of(s, event), b))
-			plain_order_let_go(s, b);
+		    !memory_need_plain_order_is_among(memory_need_plain_order_spans_of(s, event),
+						      b))
+			memory_need_plain_order_let_go(s, b);
 		bucket->lingers = false;
 	}
 	for (int i = event; i <= event + s->ahead && i < 2 * s->units; i++)
-		for (const int *b = plain_order_spans_of(s, i); *b >= 0; b++) {
+		for (const int *b = memory_need_plain_order_spans_of(s, i); *b >= 0; b++) {
 			if (!s->layout->spans[*b].is_sharded)
 				continue;
-			plain_order_gather(s, *b);
+			memory_need_plain_order_gather(s, *b);
 			s->buckets[*b].is_gathered_ahead = true;
 		}
-	for (const int *b = plain_order_spans_of(s, event); *b >= 0; b++)
+	for (const int *b = memory_need_plain_order_spans_of(s, event); *b >= 0; b++)
 		s->buckets[*b].is_gathered_ahead = false;
 }
 
-static void close_unit(struct units *s, int event)
+static void memory_need_close_unit(struct units *s, int event)
 {
-	for (const int *b = plain_order_spans_of(s, event); *b >= 0; b++) {
+	for (const int *b = memory_need_plain_order_spans_of(s, event); *b >= 0; b++) {
 		s->buckets[*b].lingers = true;
 		if (event >= s->units)
-			plain_order_let_go(s, *b);
+			memory_need_plain_order_let_go(s, *b);
 	}
 }
 
@@ -369,16 +372,16 @@ static tutti_status tally_units(struct tally *tally, const struct model_layout *
 	if (!s.buckets)
 		return fail_no_memory("a trainer's tables");
 	for (int event = 0; event < 2 * s.units; event++) {
-		open_unit(&s, event);
+		memory_need_open_unit(&s, event);
 		if (!config->keep_after_forward || event >= s.units)
-			close_unit(&s, event);
+			memory_need_close_unit(&s, event);
 	}
 	free(s.buckets);
 	return TUTTI_OK;
 }
 
 /* Values in the caller's memory are sent through a slot, one bucket at a time. */
-static bool is_passed_on(const struct param_span *span, int home)
+static bool memory_need_is_passed_on(const struct param_span *span, int home)
 {
 	return span->home == home && span->is_split && span->has_extern && !span->is_in_place;
 }
@@ -393,12 +396,13 @@ tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout
 	TRY(tally_make(&tally, layout->span_count));
 	for (int s = 0; s < layout->span_count; s++) {
 		const struct param_span *span = &layout->spans[s];
-		if ((span->home == home && span->is_sharded) || is_passed_on(span, home))
+		if ((span->home == home && span->is_sharded) ||
+		    memory_need_is_passed_on(span, home))
 			tally_expect(&tally, span->count * width);
 	}
 	tally_begin(&tally);
 	for (int s = 0; s < layout->span_count; s++)
-		if (is_passed_on(&layout->spans[s], home)) {
+		if (memory_need_is_passed_on(&layout->spans[s], home)) {
 			tally_take(&tally, layout->spans[s].count * width);
 			tally_give(&tally, layout->spans[s].count * width);
 		}
@@ -428,12 +432,12 @@ struct grads {
 };
 
 /* Its whole gradient is in a slot of the home that is counted. */
-static bool has_slot(const struct grads *s, const struct param_span *span)
+static bool memory_need_has_slot(const struct grads *s, const struct param_span *span)
 {
 	return span->is_trained && !span->keeps_grad && span->home == s->home;
 }
 
-static void plain_order_land(struct grads *s)
+static void memory_need_plain_order_land(struct grads *s)
 {
 	if (s->under_way == NO_BUCKET)
 		return;
@@ -444,13 +448,13 @@ static void plain_order_land(struct grads *s)
 	s->under_way = NO_BUCKET;
 }
 
-static void plain_order_start(struct grads *s, int b)
+static void memory_need_plain_order_start(struct grads *s, int b)
 {
-	if (!has_slot(s, &s->layout->spans[b]))
+	if (!memory_need_has_slot(s, &s->layout->spans[b]))
 		return;
 	if (s->wire_width)
 		tally_take(s->tally, s->layout->spans[b].count * s->wire_width);
-	plain_order_land(s);
+	memory_need_plain_order_land(s);
 	s->under_way = b;
 }
 
@@ -460,16 +464,16 @@ static void grad_is_final(struct grads *s, int param)
 
 	s->to_come[b]--;
 	if (s->layout->by_unit && s->to_come[b] == 0)
-		plain_order_start(s, b);
+		memory_need_plain_order_start(s, b);
 	while (!s->layout->by_unit && *next < s->layout->trained_count && s->to_come[*next] == 0)
-		plain_order_start(s, (*next)++);
+		memory_need_plain_order_start(s, (*next)++);
 }
 
 static void unit_backward(struct grads *s, int unit)
 {
 	for (const int *b = s->layout->unit_spans[unit]; *b >= 0; b++) {
 		const struct param_span *span = &s->layout->spans[*b];
-		if (!has_slot(s, span) || s->is_there[*b])
+		if (!memory_need_has_slot(s, span) || s->is_there[*b])
 			continue;
 		tally_take(s->tally, span->count * s->grad_width);
 		s->is_there[*b] = true;
@@ -521,7 +525,7 @@ tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout
 		s.wire_width = dtype_bytes(config->reduce_dtype);
 	TRY(tally_make(&tally, 2 * layout->trained_count));
 	for (int b = 0; b < layout->trained_count; b++) {
-		if (!has_slot(&s, &layout->spans[b]))
+		if (!memory_need_has_slot(&s, &layout->spans[b]))
 			continue;
 		tally_expect(&tally, layout->spans[b].count * s.grad_width);
 		if (s.wire_width)
@@ -572,9 +576,9 @@ static size_t copied_elements(const struct param_span *span, const struct tutti_
 	return elements;
 }
 
-static void need_span(const struct model_layout *layout, const struct tutti_model *model,
-		      const tutti_train_config *config, const struct param_span *span,
-		      int shard_rank, tutti_train_stats *stats)
+static void memory_need_span(const struct model_layout *layout, const struct tutti_model *model,
+			     const tutti_train_config *config, const struct param_span *span,
+			     int shard_rank, tutti_train_stats *stats)
 {
 	size_t part = part_elements(layout, model, span, span_part(span, shard_rank));
 	size_t all = part_elements(layout, model, span, (struct element_range){0, span->count});
@@ -616,11 +620,11 @@ void memory_resident(const struct model_layout *layout, const struct tutti_model
 {
 	stats->param_bytes = stats->grad_bytes = stats->optimizer_bytes = 0;
 	for (int s = 0; s < layout->span_count; s++)
-		need_span(layout, model, config, &layout->spans[s], shard_rank, stats);
+		memory_need_span(layout, model, config, &layout->spans[s], shard_rank, stats);
 }
 
 /* Prints 1765376 as 1,765,376. */
-static const char *with_commas(size_t number, char text[32])
+static const char *memory_need_with_commas(size_t number, char text[32])
 {
 	char digits[24];
 	int count = snprintf(digits, sizeof digits, "%zu", number), used = 0;
@@ -646,9 +650,10 @@ tutti_status memory_check(const tutti_train_config *config, const tutti_train_st
 		    "This model needs %s B: %s parameters + %s gradients + %s optimizer + %s "
 		    "of whole units and gradients; memory_limit is %s B. Use a strategy that "
 		    "shards more, more ranks, or offload_dir.",
-		    with_commas(sum, t[0]), with_commas(needed->param_bytes, t[1]),
-		    with_commas(needed->grad_bytes, t[2]),
-		    with_commas(needed->optimizer_bytes, t[3]),
-		    with_commas(needed->gathered_peak_bytes, t[4]),
-		    with_commas(config->memory_limit, t[5]));
+		    memory_need_with_commas(sum, t[0]),
+		    memory_need_with_commas(needed->param_bytes, t[1]),
+		    memory_need_with_commas(needed->grad_bytes, t[2]),
+		    memory_need_with_commas(needed->optimizer_bytes, t[3]),
+		    memory_need_with_commas(needed->gathered_peak_bytes, t[4]),
+		    memory_need_with_commas(config->memory_limit, t[5]));
 }

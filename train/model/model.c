@@ -158,8 +158,8 @@ tutti_status tutti_model_unit_stream(tutti_model *model, int unit, void *stream)
  * (with deterministic = 2), so all sums of bytes fit a size_t. */
 #define MOST_ELEMENTS ((size_t)1 << 48)
 
-static tutti_status check_shape(const struct tutti_model *model, struct param *param, int ndim,
-				const int64_t *shape)
+static tutti_status model_check_shape(const struct tutti_model *model, struct param *param,
+				      int ndim, const int64_t *shape)
 {
 	size_t left = MOST_ELEMENTS - model->elements, product = 1;
 
@@ -221,7 +221,7 @@ static tutti_status model_param_check(struct tutti_model *model, const struct pa
 	return TUTTI_OK;
 }
 
-static tutti_status add_use(struct tutti_model *model, int param, int unit)
+static tutti_status model_add_use(struct tutti_model *model, int param, int unit)
 {
 	TRY(model_grow(&model->uses, model->use_count, sizeof *model->uses));
 	model->uses[model->use_count++] = (struct unit_use){param, unit};
@@ -229,19 +229,19 @@ static tutti_status add_use(struct tutti_model *model, int param, int unit)
 }
 
 /* param has unit, flags, is_extern, data and grad. Fills in the rest. */
-static tutti_status add_param(struct tutti_model *model, struct param *param, const char *name,
-			      int ndim, const int64_t *shape)
+static tutti_status model_add_param(struct tutti_model *model, struct param *param,
+				    const char *name, int ndim, const int64_t *shape)
 {
 	if (!model)
 		return fail_invalid("A parameter needs a model, not NULL.");
 	TRY(model_check_tensor_name(model, "parameter", name));
 	strcpy(param->name, name);
-	TRY(check_shape(model, param, ndim, shape));
+	TRY(model_check_shape(model, param, ndim, shape));
 	if (param->is_extern && param->count == 0)
 		param_place_no_elements(param);
 	TRY(model_param_check(model, param));
 	TRY(model_grow(&model->params, model->param_count, sizeof *model->params));
-	TRY(add_use(model, model->param_count, param->unit));
+	TRY(model_add_use(model, model->param_count, param->unit));
 	param->part = (struct mesh_part){.whole = param->count,
 					 .index = model->param_count,
 					 .sum_group = -1,
@@ -255,7 +255,7 @@ int tutti_model_param(tutti_model *model, int unit, const char *name, int ndim,
 		      const int64_t *shape, unsigned flags)
 {
 	struct param param = {.unit = unit, .flags = flags};
-	tutti_status status = add_param(model, &param, name, ndim, shape);
+	tutti_status status = model_add_param(model, &param, name, ndim, shape);
 	return status == TUTTI_OK ? model->param_count - 1 : -1;
 }
 
@@ -277,7 +277,7 @@ int tutti_model_param_extern(tutti_model *model, int unit, const char *name, int
 			      .grad = grad};
 	if (flags & TUTTI_PARAM_FROZEN)
 		param.grad = NULL;
-	tutti_status status = add_param(model, &param, name, ndim, shape);
+	tutti_status status = model_add_param(model, &param, name, ndim, shape);
 	return status == TUTTI_OK ? model->param_count - 1 : -1;
 }
 
@@ -300,7 +300,7 @@ tutti_status tutti_model_unit_uses(tutti_model *model, int unit, int param)
 	for (int i = 0; i < model->use_count; i++)
 		if (model->uses[i].unit == unit && model->uses[i].param == param)
 			return TUTTI_OK;
-	return add_use(model, param, unit);
+	return model_add_use(model, param, unit);
 }
 
 tutti_status tutti_model_param_group(tutti_model *model, int param, int group)
@@ -313,7 +313,8 @@ tutti_status tutti_model_param_group(tutti_model *model, int param, int group)
 	return TUTTI_OK;
 }
 
-static tutti_status add_buffer(struct tutti_model *model, const char *name, struct buffer buffer)
+static tutti_status model_add_buffer(struct tutti_model *model, const char *name,
+				     struct buffer buffer)
 {
 	if (!model || (!buffer.data && buffer.count))
 		return fail_invalid("tutti_model_buffer needs a model and data, not NULL.");
@@ -330,10 +331,10 @@ int tutti_model_buffer(tutti_model *model, const char *name, tutti_dtype dtype, 
 		       void *data)
 {
 	struct buffer buffer = {.dtype = dtype, .count = count, .data = data};
-	return add_buffer(model, name, buffer) == TUTTI_OK ? model->buffer_count - 1 : -1;
+	return model_add_buffer(model, name, buffer) == TUTTI_OK ? model->buffer_count - 1 : -1;
 }
 
-static tutti_status add_state(struct tutti_model *model, const char *name, struct state state)
+static tutti_status model_add_state(struct tutti_model *model, const char *name, struct state state)
 {
 	if (!model || (!state.data && state.bytes))
 		return fail_invalid("tutti_model_state needs a model and data, not NULL.");
@@ -350,5 +351,5 @@ static tutti_status add_state(struct tutti_model *model, const char *name, struc
 int tutti_model_state(tutti_model *model, const char *name, void *data, size_t bytes, int per_rank)
 {
 	struct state state = {.data = data, .bytes = bytes, .per_rank = per_rank != 0};
-	return add_state(model, name, state) == TUTTI_OK ? model->state_count - 1 : -1;
+	return model_add_state(model, name, state) == TUTTI_OK ? model->state_count - 1 : -1;
 }

@@ -14,7 +14,7 @@ bool axis_is_reduced(const char *name)
 
 /* ---- registration ---- */
 
-static tutti_status check_axis(const char *function, const char *axis)
+static tutti_status model_mesh_check_axis(const char *function, const char *axis)
 {
 	struct axes axes = {0};
 	char why[AXES_WHY_BYTES];
@@ -33,7 +33,7 @@ static tutti_status check_axis(const char *function, const char *axis)
 tutti_status tutti_model_param_split(tutti_model *model, int param, const char *axis, int dim)
 {
 	TRY(model_check_param(model, "tutti_model_param_split", param));
-	TRY(check_axis("tutti_model_param_split", axis));
+	TRY(model_mesh_check_axis("tutti_model_param_split", axis));
 	struct param *of = &model->params[param];
 	if (dim < 0 || dim >= of->ndim)
 		return fail_invalid("tutti_model_param_split: parameter '%s' has no dimension %d, "
@@ -45,7 +45,7 @@ tutti_status tutti_model_param_split(tutti_model *model, int param, const char *
 }
 
 /* Whether the list, "tp,ep,", has the axis. */
-static bool list_has(const char *list, const char *axis)
+static bool model_mesh_list_has(const char *list, const char *axis)
 {
 	size_t bytes = strlen(axis);
 
@@ -58,9 +58,9 @@ static bool list_has(const char *list, const char *axis)
 tutti_status tutti_model_param_partial(tutti_model *model, int param, const char *axis)
 {
 	TRY(model_check_param(model, "tutti_model_param_partial", param));
-	TRY(check_axis("tutti_model_param_partial", axis));
+	TRY(model_mesh_check_axis("tutti_model_param_partial", axis));
 	char *list = model->params[param].partial;
-	if (list_has(list, axis))
+	if (model_mesh_list_has(list, axis))
 		return TUTTI_OK;
 	if (strlen(list) + strlen(axis) + 2 > MODEL_PARTIAL_BYTES)
 		return fail_invalid(
@@ -157,7 +157,7 @@ static void model_mesh_take_piece(struct param *param, const struct axes *axes, 
 
 /* The axes over which its gradient is added up: those that were given, and "ep", whose ranks have
  * other data. */
-static unsigned sum_axes(const struct param *param, const struct axes *axes)
+static unsigned model_mesh_sum_axes(const struct param *param, const struct axes *axes)
 {
 	unsigned set = 0;
 
@@ -165,7 +165,7 @@ static unsigned sum_axes(const struct param *param, const struct axes *axes)
 		const char *name = axes->axis[i].name;
 		bool is_data = strcmp(name, "ep") == 0;
 		if (axes->axis[i].size > 1 && strcmp(name, param->split_axis) != 0 &&
-		    (is_data || list_has(param->partial, name)))
+		    (is_data || model_mesh_list_has(param->partial, name)))
 			set |= 1u << i;
 	}
 	return set;
@@ -193,7 +193,8 @@ static tutti_status model_mesh_take_group(struct param *param, struct model_grou
 }
 
 /* Of several ranks with the same elements the first counts. */
-static bool is_first(const struct param *param, const struct axes *axes, int rank, uint64_t stages)
+static bool model_mesh_is_first(const struct param *param, const struct axes *axes, int rank,
+				uint64_t stages)
 {
 	for (int i = 0; i < axes->count; i++) {
 		const char *name = axes->axis[i].name;
@@ -214,7 +215,7 @@ static const char *axis_of(const struct param *param)
 
 /* Ranks that share a replicated tensor have the same spans of such tensors, whatever else they
  * have. So the kind is its axis and its group, numbered as the whole model has them. */
-static void take_kind(struct tutti_model *model, int param)
+static void model_mesh_take_kind(struct tutti_model *model, int param)
 {
 	struct param *of = &model->params[param];
 
@@ -240,16 +241,17 @@ static tutti_status model_mesh_divide(struct tutti_model *model, struct model_gr
 		uint64_t stages = model_mesh_stages_of(model, axes, p);
 		model_mesh_take_piece(param, axes, rank);
 		param->part.is_tied = (stages & (stages - 1)) != 0;
-		TRY(model_mesh_take_group(param, groups, sum_axes(param, axes), stages));
-		take_kind(model, p);
-		param->part.is_counted = is_first(param, axes, rank, stages);
+		TRY(model_mesh_take_group(param, groups, model_mesh_sum_axes(param, axes), stages));
+		model_mesh_take_kind(model, p);
+		param->part.is_counted = model_mesh_is_first(param, axes, rank, stages);
 	}
 	model->kind_count = model->kind_count > 0 ? model->kind_count : 1;
 	return TUTTI_OK;
 }
 
 /* Removes what is on other stages; units stay, with their numbers. */
-static void keep_own(struct tutti_model *model, int *locals, const struct axes *axes, int rank)
+static void model_mesh_keep_own(struct tutti_model *model, int *locals, const struct axes *axes,
+				int rank)
 {
 	int kept = 0, uses = 0;
 
@@ -287,6 +289,6 @@ tutti_status model_localize(struct tutti_model *model, int **locals, struct mode
 	*locals = malloc(((size_t)model->param_count + 1) * sizeof **locals);
 	if (!*locals)
 		return fail_no_memory("a model's table");
-	keep_own(model, *locals, axes, rank);
+	model_mesh_keep_own(model, *locals, axes, rank);
 	return TUTTI_OK;
 }

@@ -20,10 +20,10 @@ static inline size_t param_room(size_t elements)
 
 enum { SHARD_ELEMENTS = 4 }; /* shards begin at multiples of 16 bytes */
 
-/* cut_flat and cut_whole set span->cuts, but for the last one. This one makes equal parts, also in
- * the middle of a parameter. */
-static void cut_flat(struct param_span *span, const struct model_layout *layout,
-		     const struct tutti_model *model, size_t ranks)
+/* span_layout_cut_flat and span_layout_cut_whole set span->cuts, but for the last one. This one
+ * makes equal parts, also in the middle of a parameter. */
+static void span_layout_cut_flat(struct param_span *span, const struct model_layout *layout,
+				 const struct tutti_model *model, size_t ranks)
 {
 	size_t each = span->elements / ranks, more = span->elements % ranks, before = 0;
 	int i = 0;
@@ -40,7 +40,7 @@ static void cut_flat(struct param_span *span, const struct model_layout *layout,
 }
 
 /* The rank with the fewest elements so far. Tensors are assigned longest first. */
-static int cut_lightest(const size_t *loads, int ranks)
+static int span_layout_cut_lightest(const size_t *loads, int ranks)
 {
 	int best = 0;
 
@@ -52,8 +52,8 @@ static int cut_lightest(const size_t *loads, int ranks)
 
 /* Assigns whole tensors, and reorders the span so that a rank's tensors are contiguous. loads: the
  * elements of each rank in other spans so far. owners: room for one int per parameter. */
-static void cut_whole(struct param_span *span, const struct tutti_model *model, size_t *loads,
-		      int ranks, int *owners)
+static void span_layout_cut_whole(struct param_span *span, const struct tutti_model *model,
+				  size_t *loads, int ranks, int *owners)
 {
 	for (int i = 0; i < span->param_count; i++)
 		owners[span->params[i]] = -1;
@@ -65,7 +65,7 @@ static void cut_whole(struct param_span *span, const struct tutti_model *model, 
 			    (next < 0 || model->params[p].count > model->params[next].count))
 				next = p;
 		}
-		owners[next] = cut_lightest(loads, ranks);
+		owners[next] = span_layout_cut_lightest(loads, ranks);
 		loads[owners[next]] += model->params[next].count;
 	}
 	int moved = 0;
@@ -182,7 +182,8 @@ static enum kind span_layout_kind_of(const struct model_layout *layout, const st
 	return is_whole ? FROZEN_WHOLE : FROZEN;
 }
 
-static bool is_of(const struct model_layout *layout, const struct param *param, struct class class)
+static bool span_layout_is_of(const struct model_layout *layout, const struct param *param,
+			      struct class class)
 {
 	return span_layout_kind_of(layout, param) == class.kind &&
 	       param->part.kind == class.mesh_kind;
@@ -216,7 +217,7 @@ static void span_close(struct model_layout *layout, const struct tutti_model *mo
 	*open = (struct param_span){.params = open->params + open->param_count};
 }
 
-static bool is_large_extern(const struct param *param, const tutti_train_config *config)
+static bool span_layout_is_large_extern(const struct param *param, const tutti_train_config *config)
 {
 	return param->is_extern &&
 	       param->count * dtype_bytes(config->param_dtype) >= IN_PLACE_BYTES;
@@ -232,8 +233,8 @@ static bool home_ends(const struct model_layout *layout, const struct tutti_mode
 }
 
 /* Makes all spans of one class. Their lists of parameters are taken from *list. */
-static void cut_class(struct model_layout *layout, const struct tutti_model *model,
-		      const tutti_train_config *config, struct class class, int **list)
+static void span_layout_cut_class(struct model_layout *layout, const struct tutti_model *model,
+				  const tutti_train_config *config, struct class class, int **list)
 {
 	struct param_span open = {.params = *list};
 	size_t bytes = 0, width = dtype_bytes(config->grad_dtype);
@@ -241,18 +242,21 @@ static void cut_class(struct model_layout *layout, const struct tutti_model *mod
 	for (int p = model->param_count - 1; p >= 0; p--) {
 		const struct param *param = &model->params[p];
 		bool unit_ends = p == 0 || model->params[p - 1].unit != param->unit;
-		if (is_of(layout, param, class) && !is_large_extern(param, config)) {
+		if (span_layout_is_of(layout, param, class) &&
+		    !span_layout_is_large_extern(param, config)) {
 			open.params[open.param_count++] = p;
 			bytes += param->count * width;
 		}
 		bool is_full = unit_ends && bytes >= span_limit(config, layout->span_count);
 		/* Stages have other parameters beside it, but divide it alike. */
-		is_full = is_full || (is_of(layout, param, class) && param->part.is_tied);
+		is_full =
+			is_full || (span_layout_is_of(layout, param, class) && param->part.is_tied);
 		if (is_full || home_ends(layout, model, p)) {
 			span_close(layout, model, config, &open, class.kind);
 			bytes = 0;
 		}
-		if (!is_of(layout, param, class) || !is_large_extern(param, config))
+		if (!span_layout_is_of(layout, param, class) ||
+		    !span_layout_is_large_extern(param, config))
 			continue;
 		/* The extern tensor comes before the bucket that is still open. */
 		memmove(open.params + 1, open.params,
@@ -276,18 +280,18 @@ static int span_layout_lowest(const struct param_span *span)
 	return first;
 }
 
-static int compare_spans(const void *a, const void *b)
+static int span_layout_compare_spans(const void *a, const void *b)
 {
 	return span_layout_lowest(b) - span_layout_lowest(a);
 }
 
 /* Trained spans start in the order of their index: as backward comes to their ends, whatever their
  * classes. */
-static void sort_trained(struct model_layout *layout)
+static void span_layout_sort_trained(struct model_layout *layout)
 {
 	if (layout->trained_count > 1)
 		qsort(layout->spans, (size_t)layout->trained_count, sizeof *layout->spans,
-		      compare_spans);
+		      span_layout_compare_spans);
 	for (int s = 0; s < layout->trained_count; s++)
 		for (int i = 0; i < layout->spans[s].param_count; i++)
 			layout->places[layout->spans[s].params[i]].span = s;
@@ -308,8 +312,9 @@ static void span_layout_place(struct model_layout *layout, const struct tutti_mo
 		span->count = param_room(1);
 }
 
-static tutti_status cut_all(struct model_layout *layout, const struct tutti_model *model,
-			    const tutti_train_config *config)
+static tutti_status span_layout_cut_all(struct model_layout *layout,
+					const struct tutti_model *model,
+					const tutti_train_config *config)
 {
 	int ranks = layout->shard_size,
 	    *owners = malloc(((size_t)model->param_count + 1) * sizeof *owners);
@@ -323,10 +328,10 @@ static tutti_status cut_all(struct model_layout *layout, const struct tutti_mode
 		span->cuts = layout->cut_memory + (size_t)s * (size_t)(2 * ranks + 1);
 		span->shares = span->cuts + ranks + 1;
 		if (config->whole_tensors && span->is_split)
-			cut_whole(span, model, loads, ranks, owners);
+			span_layout_cut_whole(span, model, loads, ranks, owners);
 		span_layout_place(layout, model, span);
 		if (!config->whole_tensors || !span->is_split)
-			cut_flat(span, layout, model, (size_t)ranks);
+			span_layout_cut_flat(span, layout, model, (size_t)ranks);
 		span->cuts[ranks] = span->count;
 		for (int r = 0; r < ranks; r++)
 			span->shares[r] = span->cuts[r + 1] - span->cuts[r];
@@ -345,7 +350,8 @@ static void span_layout_list_add(int *list, int *count, int span)
 }
 
 /* Lists the spans that each unit uses. */
-static tutti_status list_units(struct model_layout *layout, const struct tutti_model *model)
+static tutti_status span_layout_list_units(struct model_layout *layout,
+					   const struct tutti_model *model)
 {
 	int *list =
 		malloc(((size_t)model->use_count + (size_t)model->unit_count + 1) * sizeof *list);
@@ -381,14 +387,15 @@ static tutti_status span_layout_fill(struct model_layout *layout, const struct t
 	int *list = layout->param_memory;
 	for (enum kind kind = TRAINED; kind < KINDS; kind++) {
 		for (int k = 0; k < model->kind_count; k++)
-			cut_class(layout, model, config, (struct class){kind, k}, &list);
+			span_layout_cut_class(layout, model, config, (struct class){kind, k},
+					      &list);
 		if (kind == TRAINED_WHOLE)
 			layout->trained_count = layout->span_count;
 	}
 	if (model->kind_count > 1)
-		sort_trained(layout);
-	TRY(cut_all(layout, model, config));
-	return list_units(layout, model);
+		span_layout_sort_trained(layout);
+	TRY(span_layout_cut_all(layout, model, config));
+	return span_layout_list_units(layout, model);
 }
 
 tutti_status layout_make(struct model_layout *layout, const struct tutti_model *model,

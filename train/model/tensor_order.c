@@ -59,8 +59,8 @@ static size_t tensor_order_elements(int ndim, const int64_t *shape)
 }
 
 /* From C order. */
-static size_t from_plain(struct tensor_order order, const struct split_rows *blocks, size_t index,
-			 size_t *run)
+static size_t tensor_order_from_plain(struct tensor_order order, const struct split_rows *blocks,
+				      size_t index, size_t *run)
 {
 	size_t block = index / (blocks->size * blocks->inner);
 	size_t within = index % (blocks->size * blocks->inner);
@@ -73,8 +73,8 @@ static size_t from_plain(struct tensor_order order, const struct split_rows *blo
 	       (within - first * blocks->inner);
 }
 
-static size_t to_plain(struct tensor_order order, const struct split_rows *blocks, size_t index,
-		       size_t *run)
+static size_t tensor_order_to_plain(struct tensor_order order, const struct split_rows *blocks,
+				    size_t index, size_t *run)
 {
 	/* Every piece has all blocks: rows of one block that precede it, times blocks. */
 	int part = tensor_order_part_of(order, blocks, index / (blocks->outer * blocks->inner));
@@ -106,12 +106,12 @@ size_t order_map(struct tensor_order from, struct tensor_order to, int ndim, con
 		return index;
 	if (!tensor_order_is_plain(from)) {
 		struct split_rows blocks = tensor_order_blocks_of(from, ndim, shape);
-		index = to_plain(from, &blocks, index, run);
+		index = tensor_order_to_plain(from, &blocks, index, run);
 	}
 	if (tensor_order_is_plain(to))
 		return index;
 	struct split_rows blocks = tensor_order_blocks_of(to, ndim, shape);
-	index = from_plain(to, &blocks, index, &more);
+	index = tensor_order_from_plain(to, &blocks, index, &more);
 	*run = *run < more ? *run : more;
 	return index;
 }

@@ -23,7 +23,7 @@ static const struct mesh_part *grad_norm_part_of(const tutti_trainer *trainer,
 }
 
 /* Of ranks that have the same elements, one counts them. */
-static bool is_measured(const tutti_trainer *trainer, const struct piece *piece)
+static bool grad_norm_is_measured(const tutti_trainer *trainer, const struct piece *piece)
 {
 	return piece->sum && grad_norm_part_of(trainer, piece)->is_counted;
 }
@@ -69,7 +69,7 @@ static void grad_norm_add_pieces(const tutti_trainer *trainer, bool is_split, st
 		const struct piece *piece = &trainer->pieces[i];
 		if (!piece->sum || bucket_of(trainer, piece->param)->span->is_split != is_split)
 			continue;
-		if (is_measured(trainer, piece))
+		if (grad_norm_is_measured(trainer, piece))
 			grad_norm_add_piece(trainer, piece, share);
 		else
 			grad_norm_look_at(trainer, piece, share);
@@ -85,13 +85,13 @@ static void grad_norm_merge(struct share *sum, const struct share *more)
 }
 
 /* Both kinds of pieces at once, so that the host waits for each device once. */
-static void begin_on_devices(const tutti_trainer *trainer)
+static void grad_norm_begin_on_devices(const tutti_trainer *trainer)
 {
 	for (int h = 0; h < trainer->home_count; h++)
 		train_device_squares_begin(trainer->homes[h].device);
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
-		if (is_measured(trainer, piece))
+		if (grad_norm_is_measured(trainer, piece))
 			train_device_squares_add(piece->home->device,
 						 bucket_of(trainer, piece->param)->span->is_split,
 						 piece->sum, piece->sum_dtype, piece->count,
@@ -99,10 +99,11 @@ static void begin_on_devices(const tutti_trainer *trainer)
 	}
 }
 
-static tutti_status add_on_devices(tutti_trainer *trainer, struct share *split, struct share *whole)
+static tutti_status grad_norm_add_on_devices(tutti_trainer *trainer, struct share *split,
+					     struct share *whole)
 {
 	*whole = *split = (struct share){.bad_param = -1};
-	begin_on_devices(trainer);
+	grad_norm_begin_on_devices(trainer);
 	for (int h = 0; h < trainer->home_count; h++) {
 		struct exact_sum sums[DEVICE_SUMS] = {{{0}, 0}};
 		int64_t bad[DEVICE_SUMS];
@@ -117,7 +118,7 @@ static tutti_status add_on_devices(tutti_trainer *trainer, struct share *split, 
 }
 
 /* Each rank of the mesh has its part of the sum in all. */
-static tutti_status add_others(tutti_trainer *trainer, struct share *all)
+static tutti_status grad_norm_add_others(tutti_trainer *trainer, struct share *all)
 {
 	const struct trainer_mesh *mesh = trainer->mesh;
 	struct share *shares = trainer->other_shares;
@@ -138,7 +139,7 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 	int ranks = trainer->layout.shard_size;
 
 	if (trainer->config.on_device) {
-		TRY(add_on_devices(trainer, &shares[trainer->shard_rank], &all));
+		TRY(grad_norm_add_on_devices(trainer, &shares[trainer->shard_rank], &all));
 	} else {
 		grad_norm_add_pieces(trainer, true, &shares[trainer->shard_rank]);
 		grad_norm_add_pieces(trainer, false, &all);
@@ -147,7 +148,7 @@ tutti_status norm_sum_of_squares(tutti_trainer *trainer, double *sum, int *bad_p
 	TRY(trainer_meet(trainer, 1, PURPOSE_NONE));
 	for (int r = 0; r < ranks; r++)
 		grad_norm_merge(&all, &shares[r]);
-	TRY(add_others(trainer, &all));
+	TRY(grad_norm_add_others(trainer, &all));
 	bool is_exact = trainer->config.deterministic || trainer->config.on_device;
 	*sum = is_exact ? exact_sum_value(&all.exact) : all.sum;
 	*bad_param = (int)all.bad_param;

@@ -76,8 +76,8 @@ static bool optimizer_needs(const tutti_optimizer *group, int which)
 	return group->kind == TUTTI_ADAMW || (which == STATE_M && group->momentum != 0);
 }
 
-static tutti_status prepare_pieces(tutti_trainer *trainer, struct piece *pieces, int count,
-				   const tutti_optimizer *groups)
+static tutti_status optimizer_prepare_pieces(tutti_trainer *trainer, struct piece *pieces,
+					     int count, const tutti_optimizer *groups)
 {
 	for (int i = 0; i < count; i++) {
 		const tutti_optimizer *group =
@@ -90,7 +90,7 @@ static tutti_status prepare_pieces(tutti_trainer *trainer, struct piece *pieces,
 }
 
 /* Room to keep the groups, when the step is finished. */
-static tutti_status keep_room(struct last_step *last, int num_groups)
+static tutti_status optimizer_keep_room(struct last_step *last, int num_groups)
 {
 	if (num_groups <= last->group_room)
 		return TUTTI_OK;
@@ -105,9 +105,10 @@ static tutti_status keep_room(struct last_step *last, int num_groups)
 tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *groups,
 			       int num_groups)
 {
-	TRY(keep_room(&trainer->last, num_groups));
-	TRY(prepare_pieces(trainer, trainer->pieces, trainer->piece_count, groups));
-	TRY(prepare_pieces(trainer, trainer->shadow.pieces, trainer->shadow.piece_count, groups));
+	TRY(optimizer_keep_room(&trainer->last, num_groups));
+	TRY(optimizer_prepare_pieces(trainer, trainer->pieces, trainer->piece_count, groups));
+	TRY(optimizer_prepare_pieces(trainer, trainer->shadow.pieces, trainer->shadow.piece_count,
+				     groups));
 	for (int p = 0; p < trainer->model.param_count; p++)
 		if (param_is_trained(&trainer->model.params[p]))
 			trainer->tensors[p].optimizer =
@@ -140,7 +141,8 @@ struct host_update {
 	float scale;
 };
 
-static void round_values(const struct host_update *u, size_t first, size_t count, void *low)
+static void optimizer_round_values(const struct host_update *u, size_t first, size_t count,
+				   void *low)
 {
 	tutti_dtype dtype = u->trainer->config.param_dtype;
 	const float *value = u->piece->value + first;
@@ -158,8 +160,8 @@ static void round_values(const struct host_update *u, size_t first, size_t count
 
 /* Elements first to first + count, whose gradients begin at grad. low: where they are rounded to,
  * or NULL. */
-static void update_range(const struct host_update *u, size_t first, size_t count, const void *grad,
-			 void *low)
+static void optimizer_update_range(const struct host_update *u, size_t first, size_t count,
+				   const void *grad, void *low)
 {
 	const struct piece *piece = u->piece;
 	const struct kernel_update update = {.value = piece->value + first,
@@ -175,12 +177,13 @@ static void update_range(const struct host_update *u, size_t first, size_t count
 	else
 		kernel_sgd(&update, u->group);
 	if (low)
-		round_values(u, first, count, low);
+		optimizer_round_values(u, first, count, low);
 	state_let_go(u->trainer, piece, first, count);
 }
 
 /* One tile of an offloaded piece. */
-static void update_tile(void *arg, size_t first, size_t count, const void *grad, void *low)
+static void optimizer_update_tile(void *arg, size_t first, size_t count, const void *grad,
+				  void *low)
 {
 	const struct host_update *u = arg;
 	const char *grads = grad;
@@ -189,12 +192,12 @@ static void update_tile(void *arg, size_t first, size_t count, const void *grad,
 
 	for (size_t done = 0, n; done < count; done += n) {
 		n = smaller(STRIDE, count - done);
-		update_range(u, first + done, n, grads + done * grad_width,
-			     (char *)low + done * low_width);
+		optimizer_update_range(u, first + done, n, grads + done * grad_width,
+				       (char *)low + done * low_width);
 	}
 }
 
-static void update_offloaded(tutti_trainer *trainer, struct host_update *u)
+static void optimizer_update_offloaded(tutti_trainer *trainer, struct host_update *u)
 {
 	const struct piece *piece = u->piece;
 	const struct device_tiles tiles = {.grad = piece->sum,
@@ -202,7 +205,7 @@ static void update_offloaded(tutti_trainer *trainer, struct host_update *u)
 					   .grad_width = dtype_bytes(piece->sum_dtype),
 					   .result_width = dtype_bytes(trainer->config.param_dtype),
 					   .count = piece->count,
-					   .update = update_tile,
+					   .update = optimizer_update_tile,
 					   .arg = u};
 
 	train_device_update_tiles(piece->home->device, &tiles);
@@ -211,8 +214,8 @@ static void update_offloaded(tutti_trainer *trainer, struct host_update *u)
 }
 
 /* On the device, at once. */
-static void update_on_device(const tutti_trainer *trainer, const struct piece *piece,
-			     const tutti_optimizer *group, float scale)
+static void optimizer_update_on_device(const tutti_trainer *trainer, const struct piece *piece,
+				       const tutti_optimizer *group, float scale)
 {
 	const struct kernel_update update = {.value = piece->value,
 					     .m = piece->m,
@@ -231,7 +234,7 @@ static void update_on_device(const tutti_trainer *trainer, const struct piece *p
 	train_device_update(piece->home->device, &update, group, (double)trainer->updates, &low);
 }
 
-static void update_on_host(const struct host_update *u)
+static void optimizer_update_on_host(const struct host_update *u)
 {
 	const struct piece *piece = u->piece;
 
@@ -240,25 +243,26 @@ static void update_on_host(const struct host_update *u)
 				    ? element_at(piece->low, u->trainer->config.param_dtype, first)
 				    : NULL;
 		n = smaller(STRIDE, piece->count - first);
-		update_range(u, first, n, element_at(piece->sum, piece->sum_dtype, first), low);
+		optimizer_update_range(u, first, n, element_at(piece->sum, piece->sum_dtype, first),
+				       low);
 	}
 }
 
-static void update_piece(tutti_trainer *trainer, const struct piece *piece,
-			 const tutti_optimizer *group, float scale)
+static void optimizer_update_piece(tutti_trainer *trainer, const struct piece *piece,
+				   const tutti_optimizer *group, float scale)
 {
 	struct host_update u = {trainer, piece, group, scale};
 
 	if (piece->is_offloaded)
-		update_offloaded(trainer, &u);
+		optimizer_update_offloaded(trainer, &u);
 	else if (piece->home->device)
-		update_on_device(trainer, piece, group, scale);
+		optimizer_update_on_device(trainer, piece, group, scale);
 	else
-		update_on_host(&u);
+		optimizer_update_on_host(&u);
 }
 
-static void update_pieces(tutti_trainer *trainer, const struct piece *pieces, int count,
-			  const tutti_optimizer *groups, float scale)
+static void optimizer_update_pieces(tutti_trainer *trainer, const struct piece *pieces, int count,
+				    const tutti_optimizer *groups, float scale)
 {
 	for (int i = 0; i < count; i++) {
 		const struct param *param = &trainer->model.params[pieces[i].param];
@@ -266,7 +270,7 @@ static void update_pieces(tutti_trainer *trainer, const struct piece *pieces, in
 		if (param->flags & TUTTI_PARAM_NO_DECAY)
 			group.weight_decay = 0;
 		if (pieces[i].sum)
-			update_piece(trainer, &pieces[i], &group, scale);
+			optimizer_update_piece(trainer, &pieces[i], &group, scale);
 	}
 }
 
@@ -277,24 +281,26 @@ tutti_status optimizer_update(tutti_trainer *trainer, const tutti_optimizer *gro
 
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
 		const struct bucket *bucket = &trainer->buckets[b];
-		update_pieces(trainer, trainer->pieces + bucket->first_piece, bucket->piece_count,
-			      groups, scale);
+		optimizer_update_pieces(trainer, trainer->pieces + bucket->first_piece,
+					bucket->piece_count, groups, scale);
 		if (first.status == TUTTI_OK)
 			kept_error_note(&first, publish_bucket(trainer, b));
 	}
-	update_pieces(trainer, trainer->shadow.pieces, trainer->shadow.piece_count, groups, scale);
+	optimizer_update_pieces(trainer, trainer->shadow.pieces, trainer->shadow.piece_count,
+				groups, scale);
 	return kept_error_return(&first);
 }
 
 void optimizer_update_alone(tutti_trainer *trainer, const tutti_optimizer *groups, float scale)
 {
-	update_pieces(trainer, trainer->pieces, trainer->piece_count, groups, scale);
-	update_pieces(trainer, trainer->shadow.pieces, trainer->shadow.piece_count, groups, scale);
+	optimizer_update_pieces(trainer, trainer->pieces, trainer->piece_count, groups, scale);
+	optimizer_update_pieces(trainer, trainer->shadow.pieces, trainer->shadow.piece_count,
+				groups, scale);
 }
 
 /* The author's gradient is the sum itself, or a copy. Without loss in f32 it is computed from the
  * sum. */
-static void scale_piece(tutti_trainer *trainer, const struct piece *piece, float scale)
+static void optimizer_scale_piece(tutti_trainer *trainer, const struct piece *piece, float scale)
 {
 	tutti_dtype dtype = trainer->config.grad_dtype;
 	char *grads = param_grad(trainer, piece->param);
@@ -316,5 +322,5 @@ void optimizer_scale(tutti_trainer *trainer, float scale)
 {
 	for (int i = 0; i < trainer->piece_count; i++)
 		if (trainer->pieces[i].sum)
-			scale_piece(trainer, &trainer->pieces[i], scale);
+			optimizer_scale_piece(trainer, &trainer->pieces[i], scale);
 }

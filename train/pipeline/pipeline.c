@@ -130,7 +130,7 @@ static tutti_status outbox_create(struct tutti_pipeline *pipeline, enum stage_wa
 
 /* ---- create ---- */
 
-static tutti_status check_callbacks(const tutti_pipeline_config *config)
+static tutti_status pipeline_check_callbacks(const tutti_pipeline_config *config)
 {
 	bool splits = config->schedule == TUTTI_ZERO_BUBBLE;
 
@@ -174,10 +174,10 @@ static tutti_status pipeline_check(const tutti_pipeline_config *config,
 	if (config->count > (SIZE_MAX / 4) / dtype_bytes(config->dtype))
 		return fail_invalid("A pipeline has messages of %zu elements, which are too many.",
 				    config->count);
-	return check_callbacks(config);
+	return pipeline_check_callbacks(config);
 }
 
-static void write_config(FILE *file, const void *of)
+static void pipeline_write_config(FILE *file, const void *of)
 {
 	const struct tutti_pipeline *pipeline = of;
 	const struct pipeline_shape *shape = &pipeline->step.shape;
@@ -233,7 +233,7 @@ static tutti_status pipeline_allocate(struct tutti_pipeline *pipeline)
 }
 
 /* A communicator of its own, so that tags meet none of the caller's. */
-static tutti_status join_line(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
+static tutti_status pipeline_join_line(struct tutti_pipeline *pipeline, tutti_mesh *mesh)
 {
 	tutti_comm *axis = NULL;
 	tutti_config config;
@@ -254,9 +254,9 @@ static tutti_status pipeline_make(struct tutti_pipeline *pipeline, tutti_mesh *m
 	TRY(error_agree(pipeline->whole, pipeline_check(&pipeline->config, &pipeline->step.shape)));
 	TRY(error_agree(pipeline->whole, pipeline_check_trainer(pipeline)));
 	TRY(texts_compare(pipeline->whole, "pipelines", "pass the same config on every rank",
-			  write_config, pipeline));
+			  pipeline_write_config, pipeline));
 	TRY(error_agree(pipeline->whole, pipeline_allocate(pipeline)));
-	return error_agree(pipeline->whole, join_line(pipeline, mesh));
+	return error_agree(pipeline->whole, pipeline_join_line(pipeline, mesh));
 }
 
 tutti_status tutti_pipeline_create(tutti_pipeline **pipeline, tutti_mesh *mesh,

@@ -210,7 +210,8 @@ static tutti_status pipeline_check_units_closed(const tutti_trainer *trainer)
 }
 
 /* Gradients are final with the end of a backward in the stage's last action. */
-static tutti_status tell_trainer(const struct tutti_pipeline *pipeline, const struct action *action)
+static tutti_status pipeline_run_tell_trainer(const struct tutti_pipeline *pipeline,
+					      const struct action *action)
 {
 	const struct stage_plan *plan = pipeline->plan;
 	int chunk = action->stage / plan->shape.ranks;
@@ -237,14 +238,14 @@ static tutti_status pipeline_run_call(const struct tutti_pipeline *pipeline,
 {
 	tutti_status status;
 
-	TRY(tell_trainer(pipeline, action));
+	TRY(pipeline_run_tell_trainer(pipeline, action));
 	callback_call(pipeline_run_name_of(action->kind), "tutti_pipeline_config", -1,
 		      status = call_program(&pipeline->config, action, in, out));
 	return status;
 }
 
-static void note_failure(struct tutti_pipeline *pipeline, const struct action *action,
-			 tutti_status status)
+static void pipeline_run_note_failure(struct tutti_pipeline *pipeline, const struct action *action,
+				      tutti_status status)
 {
 	struct kept_error failure = kept_error_of(status);
 
@@ -269,7 +270,7 @@ static void call_and_count(struct tutti_pipeline *pipeline, const struct action 
 		status = pipeline_check_units_closed(pipeline->config.trainer);
 	pipeline->busy_seconds += clock_now_seconds() - start;
 	if (status != TUTTI_OK)
-		note_failure(pipeline, action, status);
+		pipeline_run_note_failure(pipeline, action, status);
 }
 
 static void pipeline_run_count_held(struct tutti_pipeline *pipeline, const struct action *action)
@@ -347,7 +348,7 @@ static tutti_status pipeline_run_agree(const struct tutti_pipeline *pipeline)
 	return fail(status, "%s%s", prefix, agreed.message);
 }
 
-static tutti_status share_times(struct tutti_pipeline *pipeline, double seconds)
+static tutti_status pipeline_run_share_times(struct tutti_pipeline *pipeline, double seconds)
 {
 	tutti_pipeline_stats *stats = &pipeline->stats;
 	double sums[] = {pipeline->busy_seconds, seconds};
@@ -416,7 +417,7 @@ tutti_status tutti_pipeline_run(tutti_pipeline *pipeline)
 	pipeline->busy_seconds = 0;
 	pipeline->stats.peak_in_flight = 0;
 	TRY(pipeline_execute(pipeline, &pipeline->step));
-	return share_times(pipeline, clock_now_seconds() - start);
+	return pipeline_run_share_times(pipeline, clock_now_seconds() - start);
 }
 
 /* ---- evaluation ---- */
@@ -454,7 +455,7 @@ static tutti_status pipeline_forward_prepare(struct tutti_pipeline *pipeline, in
 	return status;
 }
 
-static void write_number(FILE *file, const void *of)
+static void pipeline_run_write_number(FILE *file, const void *of)
 {
 	fprintf(file, "%d micro-batches\n", *(const int *)of);
 }
@@ -473,7 +474,7 @@ static tutti_status pipeline_forward_compare(const struct tutti_pipeline *pipeli
 		return TUTTI_OK;
 	return texts_compare(pipeline->whole, "evaluations",
 			     "pass the same number to tutti_pipeline_forward on every rank",
-			     write_number, &micro_batches);
+			     pipeline_run_write_number, &micro_batches);
 }
 
 tutti_status tutti_pipeline_forward(tutti_pipeline *pipeline, int micro_batches)

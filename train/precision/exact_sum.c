@@ -19,7 +19,7 @@ struct bins {
 	uint64_t sums[WAYS][EXPONENTS];
 };
 
-static inline void add_one(uint64_t sums[EXPONENTS], float x)
+static inline void exact_sum_add_one(uint64_t sums[EXPONENTS], float x)
 {
 	uint32_t bits = bits_of_f32(x), exponent = bits >> 23 & 0xff;
 	uint64_t mantissa = (bits & 0x7fffff) | (uint32_t)(exponent != 0) << 23;
@@ -27,15 +27,15 @@ static inline void add_one(uint64_t sums[EXPONENTS], float x)
 	sums[exponent] += mantissa * mantissa;
 }
 
-static void add_to_bins(struct bins *bins, const float *x, size_t n)
+static void exact_sum_add_to_bins(struct bins *bins, const float *x, size_t n)
 {
 	size_t i = 0;
 
 	for (; i + WAYS <= n; i += WAYS)
 		for (size_t way = 0; way < WAYS; way++)
-			add_one(bins->sums[way], x[i + way]);
+			exact_sum_add_one(bins->sums[way], x[i + way]);
 	for (; i < n; i++)
-		add_one(bins->sums[i % WAYS], x[i]);
+		exact_sum_add_one(bins->sums[i % WAYS], x[i]);
 }
 
 /* Carries until every limb but the last is in [0, 2^32). */
@@ -48,7 +48,7 @@ static void exact_sum_carry(struct exact_sum *sum)
 }
 
 /* Adds value * 2^shift last digits to three limbs. */
-static void add_shifted(struct exact_sum *sum, uint64_t value, unsigned shift)
+static void exact_sum_add_shifted(struct exact_sum *sum, uint64_t value, unsigned shift)
 {
 	int64_t *limb = &sum->limbs[shift / 32];
 	unsigned bits = shift % 32;
@@ -60,18 +60,18 @@ static void add_shifted(struct exact_sum *sum, uint64_t value, unsigned shift)
 }
 
 /* An f32 with exponent field e is its mantissa times 2^(e - 150); field 0 counts as field 1. */
-static void empty_bins(struct exact_sum *sum, struct bins *bins)
+static void exact_sum_empty_bins(struct exact_sum *sum, struct bins *bins)
 {
 	for (unsigned way = 0; way < WAYS; way++)
 		for (unsigned e = 0; e < NONFINITE; e++)
 			if (bins->sums[way][e])
-				add_shifted(sum, bins->sums[way][e], e ? 2 * (e - 1) : 0);
+				exact_sum_add_shifted(sum, bins->sums[way][e], e ? 2 * (e - 1) : 0);
 	exact_sum_carry(sum);
 }
 
 /* Infinities and NaNs are in the last bins, and are only counted. x: the elements since the last
  * call. */
-static int64_t take_nonfinite(struct bins *bins, const float *x, size_t n)
+static int64_t exact_sum_take_nonfinite(struct bins *bins, const float *x, size_t n)
 {
 	uint64_t any = 0;
 	int64_t found = 0;
@@ -85,7 +85,8 @@ static int64_t take_nonfinite(struct bins *bins, const float *x, size_t n)
 	return found;
 }
 
-static void add_batch(struct exact_sum *sum, const void *x, tutti_dtype dtype, size_t count)
+static void exact_sum_add_batch(struct exact_sum *sum, const void *x, tutti_dtype dtype,
+				size_t count)
 {
 	size_t bytes = dtype == TUTTI_F32 ? 4 : 2;
 	struct bins bins;
@@ -99,10 +100,10 @@ static void add_batch(struct exact_sum *sum, const void *x, tutti_dtype dtype, s
 			kernel_convert(block, TUTTI_F32, from, dtype, n);
 			from = block;
 		}
-		add_to_bins(&bins, from, n);
-		sum->nonfinite += take_nonfinite(&bins, from, n);
+		exact_sum_add_to_bins(&bins, from, n);
+		sum->nonfinite += exact_sum_take_nonfinite(&bins, from, n);
 	}
-	empty_bins(sum, &bins);
+	exact_sum_empty_bins(sum, &bins);
 }
 
 void exact_sum_add(struct exact_sum *sum, const void *x, tutti_dtype dtype, size_t count)
@@ -112,7 +113,7 @@ void exact_sum_add(struct exact_sum *sum, const void *x, tutti_dtype dtype, size
 	assert(dtype == TUTTI_F32 || dtype == TUTTI_BF16 || dtype == TUTTI_F16);
 	for (size_t first = 0, n; first < count; first += n) {
 		n = count - first < BATCH ? count - first : BATCH;
-		add_batch(sum, (const char *)x + first * bytes, dtype, n);
+		exact_sum_add_batch(sum, (const char *)x + first * bytes, dtype, n);
 	}
 }
 
@@ -120,8 +121,8 @@ void exact_sum_add_halves(struct exact_sum *sum, const uint64_t halves[2 * EXPON
 {
 	for (unsigned e = 0; e < NONFINITE; e++) {
 		unsigned shift = e ? 2 * (e - 1) : 0;
-		add_shifted(sum, halves[2 * e], shift);
-		add_shifted(sum, halves[2 * e + 1], shift + 32);
+		exact_sum_add_shifted(sum, halves[2 * e], shift);
+		exact_sum_add_shifted(sum, halves[2 * e + 1], shift + 32);
 	}
 	sum->nonfinite += (int64_t)halves[2 * NONFINITE];
 	exact_sum_carry(sum);

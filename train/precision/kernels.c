@@ -44,8 +44,8 @@ static void kernels_end(const fenv_t *before)
 }
 
 /* Elements [first, first + n) of x as f32: in place, or widened in block. */
-static const float *read_block(const struct kernel_table *k, float block[BLOCK], const void *x,
-			       tutti_dtype dtype, size_t first, size_t n)
+static const float *kernel_read_block(const struct kernel_table *k, float block[BLOCK],
+				      const void *x, tutti_dtype dtype, size_t first, size_t n)
 {
 	if (dtype == TUTTI_F32)
 		return (const float *)x + first;
@@ -55,8 +55,8 @@ static const float *read_block(const struct kernel_table *k, float block[BLOCK],
 }
 
 /* For types of 16 bits. */
-static void write_block(const struct kernel_table *k, void *out, tutti_dtype dtype, size_t first,
-			const float *x, size_t n)
+static void kernel_write_block(const struct kernel_table *k, void *out, tutti_dtype dtype,
+			       size_t first, const float *x, size_t n)
 {
 	assert(dtype == TUTTI_BF16 || dtype == TUTTI_F16);
 	(dtype == TUTTI_BF16 ? k->narrow_bf16 : k->narrow_f16)((uint16_t *)out + first, x, n);
@@ -84,7 +84,7 @@ void kernel_adamw(const struct kernel_update *u, const tutti_optimizer *o, doubl
 		a.value = u->value + first;
 		a.m = u->m + first;
 		a.v = u->v + first;
-		a.grad = read_block(k, block, u->grad, u->grad_dtype, first, a.count);
+		a.grad = kernel_read_block(k, block, u->grad, u->grad_dtype, first, a.count);
 		k->adamw(&a);
 	}
 	kernels_end(&before);
@@ -102,7 +102,7 @@ void kernel_sgd(const struct kernel_update *u, const tutti_optimizer *o)
 		s.count = smaller(BLOCK, u->count - first);
 		s.value = u->value + first;
 		s.m = u->m ? u->m + first : NULL;
-		s.grad = read_block(k, block, u->grad, u->grad_dtype, first, s.count);
+		s.grad = kernel_read_block(k, block, u->grad, u->grad_dtype, first, s.count);
 		k->sgd(&s);
 	}
 	kernels_end(&before);
@@ -115,9 +115,9 @@ void kernel_convert(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_d
 
 	assert(dtype == x_dtype || dtype == TUTTI_F32 || x_dtype == TUTTI_F32);
 	if (dtype != x_dtype && dtype == TUTTI_F32)
-		read_block(k, out, x, x_dtype, 0, count);
+		kernel_read_block(k, out, x, x_dtype, 0, count);
 	else if (dtype != x_dtype)
-		write_block(k, out, dtype, 0, x, count);
+		kernel_write_block(k, out, dtype, 0, x, count);
 	else if (count)
 		memcpy(out, x, count * (dtype == TUTTI_F32 ? sizeof(float) : sizeof(uint16_t)));
 	kernels_end(&before);
@@ -157,14 +157,14 @@ void kernel_add(void *sum, tutti_dtype sum_dtype, const void *x, tutti_dtype x_d
 
 	for (size_t first = 0, n; first < count; first += n) {
 		n = smaller(BLOCK, count - first);
-		const float *from = read_block(k, block, x, x_dtype, first, n);
+		const float *from = kernel_read_block(k, block, x, x_dtype, first, n);
 		if (sum_dtype == TUTTI_F32) {
 			k->add((float *)sum + first, from, n);
 			continue;
 		}
-		read_block(k, widened, sum, sum_dtype, first, n);
+		kernel_read_block(k, widened, sum, sum_dtype, first, n);
 		k->add(widened, from, n);
-		write_block(k, sum, sum_dtype, first, widened, n);
+		kernel_write_block(k, sum, sum_dtype, first, widened, n);
 	}
 	kernels_end(&before);
 }
@@ -179,9 +179,9 @@ void kernel_scale(void *out, tutti_dtype dtype, const void *x, tutti_dtype x_dty
 	for (size_t first = 0, n; first < count; first += n) {
 		n = smaller(BLOCK, count - first);
 		float *to = dtype == TUTTI_F32 ? (float *)out + first : block;
-		k->scale(to, read_block(k, block, x, x_dtype, first, n), n, by);
+		k->scale(to, kernel_read_block(k, block, x, x_dtype, first, n), n, by);
 		if (dtype != TUTTI_F32)
-			write_block(k, out, dtype, first, block, n);
+			kernel_write_block(k, out, dtype, first, block, n);
 	}
 	kernels_end(&before);
 }
@@ -195,7 +195,7 @@ double kernel_sum_of_squares(const void *x, tutti_dtype dtype, size_t count)
 
 	for (size_t first = 0, n; first < count; first += n) {
 		n = smaller(BLOCK, count - first);
-		const float *from = read_block(k, block, x, dtype, first, n);
+		const float *from = kernel_read_block(k, block, x, dtype, first, n);
 		k->add_squares(sums, from, n - n % 8);
 		for (size_t i = n - n % 8; i < n; i++)
 			sums[0] += (double)from[i] * (double)from[i];
@@ -215,7 +215,7 @@ static uint32_t exponent_of(tutti_dtype dtype)
 	return dtype == TUTTI_BF16 ? 0x7f80 : 0x7c00;
 }
 
-static bool any_nonfinite(const void *x, tutti_dtype dtype, size_t first, size_t n)
+static bool kernel_any_nonfinite(const void *x, tutti_dtype dtype, size_t first, size_t n)
 {
 	uint32_t exponent = exponent_of(dtype);
 
@@ -228,9 +228,9 @@ size_t kernel_first_nonfinite(const void *x, tutti_dtype dtype, size_t count)
 {
 	for (size_t first = 0, n; first < count; first += n) {
 		n = smaller(BLOCK, count - first);
-		if (!any_nonfinite(x, dtype, first, n))
+		if (!kernel_any_nonfinite(x, dtype, first, n))
 			continue;
-		while (!any_nonfinite(x, dtype, first, 1))
+		while (!kernel_any_nonfinite(x, dtype, first, 1))
 			first++;
 		return first;
 	}

@@ -6,12 +6,12 @@
 static const float first_scale = 65536, least_scale = 1.0f / 65536, most_scale = 16777216;
 enum { GOOD_STEPS = 2000 };
 
-static bool is_dynamic(const tutti_train_config *config)
+static bool loss_scale_is_dynamic(const tutti_train_config *config)
 {
 	return config->loss_scale < 0;
 }
 
-static bool has_divisor(const tutti_train_config *config)
+static bool loss_scale_has_divisor(const tutti_train_config *config)
 {
 	return config->grad_dtype == TUTTI_F16 || config->reduce_dtype == TUTTI_F16;
 }
@@ -20,7 +20,7 @@ void loss_scale_init(struct loss_scale *scale, const tutti_train_config *config)
 {
 	float fixed = config->loss_scale > 0 ? config->loss_scale : 1;
 
-	*scale = (struct loss_scale){.factor = is_dynamic(config) ? first_scale : fixed,
+	*scale = (struct loss_scale){.factor = loss_scale_is_dynamic(config) ? first_scale : fixed,
 				     .divisor = 1};
 }
 
@@ -30,7 +30,7 @@ void loss_scale_resume(struct loss_scale *scale, const tutti_train_config *confi
 	struct loss_scale before = *scale;
 
 	*scale = *from;
-	if (!is_dynamic(config)) {
+	if (!loss_scale_is_dynamic(config)) {
 		scale->factor = before.factor;
 		scale->good_steps = before.good_steps;
 	}
@@ -38,7 +38,8 @@ void loss_scale_resume(struct loss_scale *scale, const tutti_train_config *confi
 
 bool loss_scale_needs_items(const struct loss_scale *scale, const tutti_train_config *config)
 {
-	return has_divisor(config) && !scale->is_known && config->strategy != TUTTI_LOCAL_SGD;
+	return loss_scale_has_divisor(config) && !scale->is_known &&
+	       config->strategy != TUTTI_LOCAL_SGD;
 }
 
 void loss_scale_set_items(struct loss_scale *scale, double items)
@@ -55,9 +56,9 @@ float loss_scale_now(const struct loss_scale *scale)
 void loss_scale_end_step(struct loss_scale *scale, const tutti_train_config *config, double items,
 			 bool is_finite)
 {
-	if (has_divisor(config))
+	if (loss_scale_has_divisor(config))
 		loss_scale_set_items(scale, items);
-	if (!is_dynamic(config))
+	if (!loss_scale_is_dynamic(config))
 		return;
 	scale->good_steps = is_finite ? scale->good_steps + 1 : 0;
 	if (!is_finite)

@@ -29,7 +29,7 @@ tutti_status context_unknown(const char *call, uint64_t number, const char *why)
 	return fail_invalid("%s: there is no context %" PRIx64 "%s.", call, number, why);
 }
 
-static struct remote_context *look_up(const struct remote *remote, uint64_t number)
+static struct remote_context *remote_look_up(const struct remote *remote, uint64_t number)
 {
 	struct remote_context *context = remote->contexts;
 
@@ -87,7 +87,7 @@ void context_remove(struct remote *remote, struct remote_context *context)
 struct remote_context *context_find(struct remote *remote, uint64_t number)
 {
 	pthread_mutex_lock(&remote->lock);
-	struct remote_context *context = look_up(remote, number);
+	struct remote_context *context = remote_look_up(remote, number);
 	if (context)
 		context->users++;
 	pthread_mutex_unlock(&remote->lock);
@@ -104,13 +104,13 @@ void context_leave(struct remote *remote, struct remote_context *context)
 }
 
 /* The record, or a new one that nobody knows yet. */
-static tutti_status find_or_make(struct remote *remote, uint64_t number,
-				 struct remote_context **context)
+static tutti_status remote_find_or_make(struct remote *remote, uint64_t number,
+					struct remote_context **context)
 {
 	tutti_status status = TUTTI_OK;
 
 	pthread_mutex_lock(&remote->lock);
-	*context = look_up(remote, number);
+	*context = remote_look_up(remote, number);
 	if (!*context && context_beginner(number) == remote->rank)
 		status = context_unknown("tutti_rpc_context_add", number, ": it has ended");
 	else if (!*context)
@@ -165,7 +165,7 @@ tutti_status context_enter(struct remote *remote, uint64_t number, struct remote
 
 	if (context_beginner(number) < 0 || context_beginner(number) >= remote->size)
 		return context_unknown("tutti_rpc_context_add", number, "");
-	TRY(find_or_make(remote, number, context));
+	TRY(remote_find_or_make(remote, number, context));
 	pthread_mutex_lock(&remote->lock);
 	bool is_joined = (*context)->is_joined;
 	pthread_mutex_unlock(&remote->lock);
@@ -199,7 +199,7 @@ static tutti_status context_on_join(void *arg, const tutti_rpc_request *request,
 	(void)reply;
 	TRY(context_read_number(request, &number));
 	pthread_mutex_lock(&remote->lock);
-	struct remote_context *context = look_up(remote, number);
+	struct remote_context *context = remote_look_up(remote, number);
 	if (!context || !context->is_begun || context->state == CONTEXT_ENDS)
 		status = fail_invalid("there is no such context here: it has ended");
 	else if (context->state != CONTEXT_ADDS)
@@ -222,7 +222,7 @@ static tutti_status context_on_end(void *arg, const tutti_rpc_request *request,
 	if (context_beginner(number) != request->rank)
 		return fail_invalid("rank %d began it", context_beginner(number));
 	pthread_mutex_lock(&remote->lock);
-	struct remote_context *context = look_up(remote, number);
+	struct remote_context *context = remote_look_up(remote, number);
 	if (context && !context->is_begun)
 		context_remove(remote, context);
 	pthread_mutex_unlock(&remote->lock);
@@ -350,7 +350,7 @@ static struct remote *remote_make(tutti_rpc *rpc)
 
 /* Those that never wait are short: a participant whose threads all wait for the beginner can still
  * end what it has. */
-static tutti_status register_functions(struct remote *remote)
+static tutti_status remote_register_functions(struct remote *remote)
 {
 	const tutti_rpc_function functions[] = {
 		{.name = "tutti.context.join", .fn = context_on_join, .flags = TUTTI_RPC_SHORT},
@@ -389,7 +389,7 @@ struct remote *remote_of(tutti_rpc *rpc, const char *call, tutti_status *status)
 	}
 	remote = rpc_extension_data(rpc);
 	pthread_mutex_lock(&remote->registering);
-	*status = register_functions(remote);
+	*status = remote_register_functions(remote);
 	pthread_mutex_unlock(&remote->registering);
 	return *status == TUTTI_OK ? remote : NULL;
 }
@@ -422,8 +422,8 @@ static bool param_locks_is_free(const struct remote_param *param, bool updates)
 }
 
 /* The first that is not to be had; -1: all are free. INVALID: one is not there. */
-static tutti_status find_busy(const struct remote *remote, const int *numbers, int count,
-			      bool updates, int *busy)
+static tutti_status remote_find_busy(const struct remote *remote, const int *numbers, int count,
+				     bool updates, int *busy)
 {
 	*busy = -1;
 	for (int i = 0; i < count; i++) {
@@ -438,7 +438,8 @@ static tutti_status find_busy(const struct remote *remote, const int *numbers, i
 	return TUTTI_OK;
 }
 
-static void note_waiting(const struct remote *remote, const int *numbers, int count, int more)
+static void remote_note_waiting(const struct remote *remote, const int *numbers, int count,
+				int more)
 {
 	for (int i = 0; i < count; i++) {
 		struct remote_param *param = remote_param_of(remote, numbers[i]);
@@ -472,8 +473,8 @@ static tutti_status param_locks_late(const struct remote *remote, int busy, int 
 }
 
 /* Waits, with the lock, until all are free. */
-static tutti_status await_free(struct remote *remote, const int *numbers, int count, bool updates,
-			       int timeout_ms)
+static tutti_status remote_await_free(struct remote *remote, const int *numbers, int count,
+				      bool updates, int timeout_ms)
 {
 	struct timespec deadline = {0};
 	int busy, error = 0;
@@ -481,7 +482,7 @@ static tutti_status await_free(struct remote *remote, const int *numbers, int co
 	if (timeout_ms > 0)
 		deadline = deadline_timespec(deadline_after_ms(timeout_ms));
 	for (;;) {
-		TRY(find_busy(remote, numbers, count, updates, &busy));
+		TRY(remote_find_busy(remote, numbers, count, updates, &busy));
 		if (busy < 0)
 			return TUTTI_OK;
 		if (error == ETIMEDOUT)
@@ -499,10 +500,10 @@ tutti_status param_locks_take(struct remote *remote, const int *numbers, int cou
 
 	pthread_mutex_lock(&remote->lock);
 	if (updates)
-		note_waiting(remote, numbers, count, 1);
-	status = await_free(remote, numbers, count, updates, timeout_ms);
+		remote_note_waiting(remote, numbers, count, 1);
+	status = remote_await_free(remote, numbers, count, updates, timeout_ms);
 	if (updates) {
-		note_waiting(remote, numbers, count, -1);
+		remote_note_waiting(remote, numbers, count, -1);
 		if (status != TUTTI_OK) /* readers that it kept out */
 			pthread_cond_broadcast(&remote->unlocked);
 	}
@@ -520,7 +521,7 @@ static bool param_locks_is_held(const struct remote *remote, int number, bool up
 	return param && (updates ? param->is_updated : param->readers > 0);
 }
 
-static tutti_status drop_one(struct remote *remote, int number, bool updates)
+static tutti_status remote_drop_one(struct remote *remote, int number, bool updates)
 {
 	struct remote_param *gone = NULL;
 	bool held;
@@ -548,6 +549,6 @@ tutti_status param_locks_drop(struct remote *remote, const int *numbers, int cou
 	struct kept_error first = {0};
 
 	for (int i = 0; i < count; i++)
-		kept_error_note(&first, drop_one(remote, numbers[i], updates));
+		kept_error_note(&first, remote_drop_one(remote, numbers[i], updates));
 	return kept_error_return(&first);
 }

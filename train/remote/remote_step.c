@@ -172,22 +172,23 @@ static void context_give(struct remote *remote, struct remote_context *context,
 	context_leave(remote, context);
 }
 
-static tutti_status end_here(void *arg, struct remote_peer *self)
+static tutti_status remote_step_end_here(void *arg, struct remote_peer *self)
 {
 	(void)arg, (void)self;
 	return TUTTI_OK;
 }
 
 /* Participants that have freed it, or that are dead, are none any more. */
-static tutti_status end_on_others(struct remote *remote, struct remote_context *context,
-				  int timeout_ms)
+static tutti_status remote_step_end_on_others(struct remote *remote, struct remote_context *context,
+					      int timeout_ms)
 {
 	const tutti_rpc_piece pieces[] = {{&context->number, sizeof context->number}, {NULL, 0}};
 	struct remote_peers *peers = NULL;
 	struct kept_error first = {0};
 
 	TRY(remote_peers_of(remote, context, &peers));
-	remote_peers_call(remote, peers, "tutti.context.end", pieces, timeout_ms, end_here, NULL);
+	remote_peers_call(remote, peers, "tutti.context.end", pieces, timeout_ms,
+			  remote_step_end_here, NULL);
 	pthread_mutex_lock(&remote->lock);
 	for (int i = 0; i < peers->count; i++) {
 		const struct remote_peer *peer = &peers->each[i];
@@ -214,7 +215,7 @@ tutti_status tutti_rpc_context_end(tutti_rpc *rpc, uint64_t number, int timeout_
 	TRY(context_take(remote, "tutti_rpc_context_end", number, CONTEXT_ENDS, &context));
 	if (rpc_context() == number)
 		rpc_context_set(0);
-	status = end_on_others(remote, context, timeout_ms);
+	status = remote_step_end_on_others(remote, context, timeout_ms);
 	struct kept_error failure = kept_error_of(status);
 	if (status == TUTTI_OK) {
 		pthread_mutex_lock(&remote->lock);
@@ -308,7 +309,7 @@ static const struct remote_peer *cause_of(const struct remote_peers *peers)
 	return cause;
 }
 
-static tutti_status no_rank_updated(const struct remote_peer *cause)
+static tutti_status remote_step_no_rank_updated(const struct remote_peer *cause)
 {
 	return fail(cause->failure.status, "tutti_rpc_context_step: no rank has updated: %s",
 		    cause->failure.message);
@@ -331,7 +332,7 @@ static bool remote_step_is_sound(const struct remote_peer *peer, bool is_self)
 	return measure->bad_param < 0 || memchr(measure->bad_name, 0, sizeof measure->bad_name);
 }
 
-static tutti_status measure_here(void *arg, struct remote_peer *self)
+static tutti_status remote_step_measure_here(void *arg, struct remote_peer *self)
 {
 	const struct remote_step *step = arg;
 
@@ -365,10 +366,10 @@ static tutti_status remote_step_measure(struct remote_step *step, const struct r
 	tutti_step_info *info = step->info;
 	struct exact_sum sum;
 
-	remote_step_call_all(step, "tutti.context.measure", measure_here);
+	remote_step_call_all(step, "tutti.context.measure", remote_step_measure_here);
 	const struct remote_peer *cause = cause_of(step->peers);
 	if (cause)
-		return no_rank_updated(cause);
+		return remote_step_no_rank_updated(cause);
 	TRY(remote_step_add_up(step, &sum, bad));
 	info->grad_norm = (float)(sqrt(exact_sum_value(&sum)) / info->items);
 	/* In f32, the type of updates. */
@@ -487,7 +488,7 @@ tutti_status tutti_rpc_context_step(tutti_rpc *rpc, uint64_t number,
 
 enum { LOCK_MS = 60000 }; /* tutti_rpc_param_lock's, where the caller names none */
 
-static bool name_is_good(const char *name)
+static bool remote_step_name_is_good(const char *name)
 {
 	size_t n = name ? strnlen(name, REMOTE_NAME_BYTES + 1) : 0;
 
@@ -501,7 +502,7 @@ static tutti_status param_check(const tutti_rpc_param *param, const int *number)
 {
 	if (!param || !number)
 		return fail_invalid("tutti_rpc_param_add: param or number is NULL.");
-	if (!name_is_good(param->name))
+	if (!remote_step_name_is_good(param->name))
 		return fail_invalid("tutti_rpc_param_add: a parameter's name has 1 to %d "
 				    "printable bytes.",
 				    REMOTE_NAME_BYTES);
@@ -569,8 +570,8 @@ tutti_status tutti_rpc_param_remove(tutti_rpc *rpc, int number)
 	return status;
 }
 
-static struct remote *check_lock(tutti_rpc *rpc, const char *call, const int *numbers, int count,
-				 tutti_status *status)
+static struct remote *remote_step_check_lock(tutti_rpc *rpc, const char *call, const int *numbers,
+					     int count, tutti_status *status)
 {
 	struct remote *remote = remote_of(rpc, call, status);
 
@@ -583,7 +584,8 @@ static struct remote *check_lock(tutti_rpc *rpc, const char *call, const int *nu
 tutti_status tutti_rpc_param_lock(tutti_rpc *rpc, const int *numbers, int count, int timeout_ms)
 {
 	tutti_status status;
-	struct remote *remote = check_lock(rpc, "tutti_rpc_param_lock", numbers, count, &status);
+	struct remote *remote =
+		remote_step_check_lock(rpc, "tutti_rpc_param_lock", numbers, count, &status);
 
 	if (!remote)
 		return status;
@@ -595,7 +597,8 @@ tutti_status tutti_rpc_param_lock(tutti_rpc *rpc, const int *numbers, int count,
 tutti_status tutti_rpc_param_unlock(tutti_rpc *rpc, const int *numbers, int count)
 {
 	tutti_status status;
-	struct remote *remote = check_lock(rpc, "tutti_rpc_param_unlock", numbers, count, &status);
+	struct remote *remote =
+		remote_step_check_lock(rpc, "tutti_rpc_param_unlock", numbers, count, &status);
 
 	return remote ? param_locks_drop(remote, numbers, count, false) : status;
 }

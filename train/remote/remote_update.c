@@ -17,8 +17,9 @@ static tutti_status remote_update_make_state(struct remote_param *param, float *
 	return *state ? TUTTI_OK : fail_no_memory("the optimizer of parameter '%s'", param->name);
 }
 
-static tutti_status check_kind(const struct remote *remote, const struct remote_param *param,
-			       const tutti_optimizer *group)
+static tutti_status remote_update_check_kind(const struct remote *remote,
+					     const struct remote_param *param,
+					     const tutti_optimizer *group)
 {
 	if (param->kind < 0 || param->kind == (int)group->kind)
 		return TUTTI_OK;
@@ -41,7 +42,7 @@ static tutti_status remote_update_prepare(const struct remote *remote, int numbe
 				    "given",
 				    param->name, remote->rank, param->group, num_groups);
 	const tutti_optimizer *group = &groups[param->group];
-	TRY(check_kind(remote, param, group));
+	TRY(remote_update_check_kind(remote, param, group));
 	if (group->kind == TUTTI_ADAMW || group->momentum != 0)
 		TRY(remote_update_make_state(param, &param->m));
 	if (group->kind == TUTTI_ADAMW)
@@ -50,7 +51,7 @@ static tutti_status remote_update_prepare(const struct remote *remote, int numbe
 }
 
 /* Nothing is added afterwards, and no thread adds. */
-static tutti_status stop_adds(struct remote *remote, struct remote_context *context)
+static tutti_status remote_update_stop_adds(struct remote *remote, struct remote_context *context)
 {
 	pthread_mutex_lock(&remote->lock);
 	bool is_free = context->state == CONTEXT_ADDS || context->state == CONTEXT_STEPS;
@@ -85,7 +86,7 @@ static tutti_status remote_update_measure_all(struct remote *remote, struct remo
 					      const tutti_optimizer *groups,
 					      struct step_measure *measure)
 {
-	TRY(stop_adds(remote, context));
+	TRY(remote_update_stop_adds(remote, context));
 	for (int i = 0; i < context->num_sums; i++) {
 		if (!context->sums[i].is_there)
 			continue;
@@ -112,7 +113,8 @@ tutti_status update_measure(struct remote *remote, const struct step_order *orde
 	return status;
 }
 
-static tutti_status begin_updates(struct remote *remote, struct remote_context *context)
+static tutti_status remote_update_begin_updates(struct remote *remote,
+						struct remote_context *context)
 {
 	pthread_mutex_lock(&remote->lock);
 	bool is_measured = context->state == CONTEXT_STEPS;
@@ -125,8 +127,8 @@ static tutti_status begin_updates(struct remote *remote, struct remote_context *
 }
 
 /* Its lock is held. What others may make meanwhile is read under the lock. */
-static void update_one(struct remote *remote, int number, const struct context_sum *sum,
-		       const struct step_order *order, const tutti_optimizer *groups)
+static void remote_update_one(struct remote *remote, int number, const struct context_sum *sum,
+			      const struct step_order *order, const tutti_optimizer *groups)
 {
 	pthread_mutex_lock(&remote->lock);
 	struct remote_param *param = remote->params[number];
@@ -150,23 +152,23 @@ static void update_one(struct remote *remote, int number, const struct context_s
 }
 
 /* With the parameters' locks: another step may have come between. */
-static tutti_status check_kinds(struct remote *remote, const int *numbers, int count,
-				const tutti_optimizer *groups)
+static tutti_status remote_update_check_kinds(struct remote *remote, const int *numbers, int count,
+					      const tutti_optimizer *groups)
 {
 	tutti_status status = TUTTI_OK;
 
 	pthread_mutex_lock(&remote->lock);
 	for (int i = 0; status == TUTTI_OK && i < count; i++) {
 		const struct remote_param *param = remote->params[numbers[i]];
-		status = check_kind(remote, param, &groups[param->group]);
+		status = remote_update_check_kind(remote, param, &groups[param->group]);
 	}
 	pthread_mutex_unlock(&remote->lock);
 	return status;
 }
 
-static tutti_status update_all(struct remote *remote, const struct remote_context *context,
-			       const struct step_order *order, const tutti_optimizer *groups,
-			       int timeout_ms)
+static tutti_status remote_update_all(struct remote *remote, const struct remote_context *context,
+				      const struct step_order *order, const tutti_optimizer *groups,
+				      int timeout_ms)
 {
 	int *numbers = calloc((size_t)context->num_sums + 1, sizeof *numbers);
 	int count = 0;
@@ -179,9 +181,10 @@ static tutti_status update_all(struct remote *remote, const struct remote_contex
 	tutti_status status = param_locks_take(remote, numbers, count, true, timeout_ms);
 	if (status == TUTTI_OK) {
 		struct kept_error failure =
-			kept_error_of(check_kinds(remote, numbers, count, groups));
+			kept_error_of(remote_update_check_kinds(remote, numbers, count, groups));
 		for (int i = 0; failure.status == TUTTI_OK && i < count; i++)
-			update_one(remote, numbers[i], &context->sums[numbers[i]], order, groups);
+			remote_update_one(remote, numbers[i], &context->sums[numbers[i]], order,
+					  groups);
 		param_locks_drop(remote, numbers, count, true);
 		status = kept_error_return(&failure);
 	}
@@ -190,7 +193,8 @@ static tutti_status update_all(struct remote *remote, const struct remote_contex
 }
 
 /* On the beginner the step goes on until all others have updated, too. */
-static void end_updates(struct remote *remote, struct remote_context *context, bool has_updated)
+static void remote_update_end_updates(struct remote *remote, struct remote_context *context,
+				      bool has_updated)
 {
 	pthread_mutex_lock(&remote->lock);
 	if (!context->is_begun)
@@ -205,18 +209,19 @@ tutti_status update_apply(struct remote *remote, const struct step_order *order,
 
 	if (!context)
 		return TUTTI_OK;
-	tutti_status status = begin_updates(remote, context);
+	tutti_status status = remote_update_begin_updates(remote, context);
 	if (status == TUTTI_OK) {
-		status = update_all(remote, context, order, groups, timeout_ms);
-		end_updates(remote, context, status == TUTTI_OK);
+		status = remote_update_all(remote, context, order, groups, timeout_ms);
+		remote_update_end_updates(remote, context, status == TUTTI_OK);
 	}
 	context_leave(remote, context);
 	return status;
 }
 
 /* Another rank's order, which may be broken. */
-static tutti_status read_order(const tutti_rpc_request *request, struct step_order *order,
-			       const tutti_optimizer **groups)
+static tutti_status remote_update_read_order(const tutti_rpc_request *request,
+					     struct step_order *order,
+					     const tutti_optimizer **groups)
 {
 	if (request->bytes < sizeof *order)
 		return fail_invalid("a request of %zu bytes", request->bytes);
@@ -239,7 +244,7 @@ tutti_status update_on_measure(void *arg, const tutti_rpc_request *request, tutt
 	struct step_measure measure;
 	size_t bytes = offsetof(struct step_measure, bad_name);
 
-	TRY(read_order(request, &order, &groups));
+	TRY(remote_update_read_order(request, &order, &groups));
 	TRY(update_measure(arg, &order, groups, &measure));
 	if (measure.bad_param >= 0)
 		bytes = sizeof measure;
@@ -252,7 +257,7 @@ tutti_status update_on_apply(void *arg, const tutti_rpc_request *request, tutti_
 	const tutti_optimizer *groups = NULL;
 
 	(void)reply;
-	TRY(read_order(request, &order, &groups));
+	TRY(remote_update_read_order(request, &order, &groups));
 	return update_apply(arg, &order, groups, request->timeout_ms);
 }
 

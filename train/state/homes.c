@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tutti_status check_place(bool is_there, const char *what, const char *name)
+static tutti_status homes_check_place(bool is_there, const char *what, const char *name)
 {
 	return is_there ? TUTTI_OK
 			: fail_invalid("With on_device %s '%s' must lie in %s memory.", what, name,
@@ -25,7 +25,7 @@ static tutti_status homes_check_param(const tutti_trainer *trainer, const struct
 
 	for (int i = 0; i < (param_is_trained(param) ? 2 : 1); i++) {
 		other = train_device_of(pointers[i]);
-		TRY(check_place(other >= 0, "parameter", param->name));
+		TRY(homes_check_place(other >= 0, "parameter", param->name));
 		if (other != own)
 			return fail_invalid("Parameter '%s' is memory of CUDA device %d, but the "
 					    "stream of its unit '%s' is of device %d: see "
@@ -37,14 +37,14 @@ static tutti_status homes_check_param(const tutti_trainer *trainer, const struct
 }
 
 /* The caller's memory must be where the trainer reads it. */
-static tutti_status check_places(const tutti_trainer *trainer)
+static tutti_status homes_check_places(const tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++)
 		if (trainer->model.params[p].is_extern && trainer->model.params[p].count > 0)
 			TRY(homes_check_param(trainer, &trainer->model.params[p]));
 	for (int b = 0; b < trainer->model.buffer_count; b++) {
 		const struct buffer *buffer = &trainer->model.buffers[b];
-		TRY(check_place(train_device_of(buffer->data) < 0, "buffer", buffer->name));
+		TRY(homes_check_place(train_device_of(buffer->data) < 0, "buffer", buffer->name));
 	}
 	return TUTTI_OK;
 }
@@ -55,7 +55,7 @@ static const char *homes_name_of(const tutti_trainer *trainer, int home)
 }
 
 /* Two streams of a GPU would be two sets of communicators on it. */
-static tutti_status check_gpu(const tutti_trainer *trainer, int home)
+static tutti_status homes_check_gpu(const tutti_trainer *trainer, int home)
 {
 	int ordinal = train_device_ordinal(trainer->homes[home].device);
 
@@ -68,7 +68,7 @@ static tutti_status check_gpu(const tutti_trainer *trainer, int home)
 	return TUTTI_OK;
 }
 
-static tutti_status open_gpus(tutti_trainer *trainer)
+static tutti_status homes_open_gpus(tutti_trainer *trainer)
 {
 	for (int h = 0; h < trainer->home_count; h++) {
 		struct home *home = &trainer->homes[h];
@@ -76,9 +76,9 @@ static tutti_status open_gpus(tutti_trainer *trainer)
 		home->stream = unit < 0 ? trainer->config.stream
 					: unit_stream(&trainer->model, &trainer->config, unit);
 		TRY(train_device_open(&home->device, home->stream));
-		TRY(check_gpu(trainer, h));
+		TRY(homes_check_gpu(trainer, h));
 	}
-	return check_places(trainer);
+	return homes_check_places(trainer);
 }
 
 tutti_status homes_open(tutti_trainer *trainer)
@@ -92,7 +92,7 @@ tutti_status homes_open(tutti_trainer *trainer)
 	for (int h = 0; h < count; h++)
 		trainer->homes[h].data_pool.home = trainer->homes[h].grad_pool.home =
 			&trainer->homes[h];
-	return trainer->config.on_device ? open_gpus(trainer) : TUTTI_OK;
+	return trainer->config.on_device ? homes_open_gpus(trainer) : TUTTI_OK;
 }
 
 static tutti_status homes_split_one(const tutti_trainer *trainer, struct home *home,

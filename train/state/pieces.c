@@ -90,8 +90,8 @@ const void *values_view(const struct home *home, const void *values, size_t byte
 	return home->device ? train_device_view(home->device, values, bytes) : values;
 }
 
-static void read_16(const struct home *home, float *host, const uint16_t *values, tutti_dtype dtype,
-		    size_t count)
+static void pieces_read_16(const struct home *home, float *host, const uint16_t *values,
+			   tutti_dtype dtype, size_t count)
 {
 	for (size_t first = 0, n; first < count; first += n) {
 		n = smaller(VALUES_VIEW_BYTES / sizeof *values, count - first);
@@ -109,11 +109,11 @@ static void values_read(const struct home *home, float *host, const void *values
 	else if (dtype == TUTTI_F32)
 		train_device_read(home->device, host, values, count * sizeof *host);
 	else
-		read_16(home, host, values, dtype, count);
+		pieces_read_16(home, host, values, dtype, count);
 }
 
-static void write_16(const struct home *home, uint16_t *values, tutti_dtype dtype,
-		     const float *host, size_t count)
+static void pieces_write_16(const struct home *home, uint16_t *values, tutti_dtype dtype,
+			    const float *host, size_t count)
 {
 	uint16_t raw[VALUES_CHUNK];
 
@@ -132,7 +132,7 @@ void values_write(const struct home *home, void *values, tutti_dtype dtype, cons
 	else if (dtype == TUTTI_F32)
 		train_device_write(home->device, values, host, count * sizeof *host);
 	else
-		write_16(home, values, dtype, host, count);
+		pieces_write_16(home, values, dtype, host, count);
 }
 
 uint64_t values_hash(const struct home *home, const void *values, size_t bytes)
@@ -172,7 +172,7 @@ static tutti_status state_open_file(const tutti_trainer *trainer, char path[DISK
 	return status;
 }
 
-static tutti_status map_file(tutti_trainer *trainer, size_t count, struct state_file *state)
+static tutti_status pieces_map_file(tutti_trainer *trainer, size_t count, struct state_file *state)
 {
 	size_t bytes = count * sizeof(float);
 	char path[DISK_PATH_BYTES];
@@ -207,13 +207,13 @@ static tutti_status place_in_memory(const tutti_trainer *trainer, const struct h
 	return TUTTI_OK;
 }
 
-static tutti_status make_array(tutti_trainer *trainer, struct home *home, int which)
+static tutti_status pieces_make_array(tutti_trainer *trainer, struct home *home, int which)
 {
 	struct state_file *state = &home->files[which];
 
 	if (state->values)
 		return TUTTI_OK;
-	return trainer->config.offload_dir ? map_file(trainer, home->state_count, state)
+	return trainer->config.offload_dir ? pieces_map_file(trainer, home->state_count, state)
 					   : place_in_memory(trainer, home, state);
 }
 
@@ -233,7 +233,7 @@ static tutti_status state_make_own(const struct piece *piece, float **place)
 }
 
 /* Otherwise each piece has memory. */
-static bool has_arrays(const tutti_trainer *trainer)
+static bool pieces_has_arrays(const tutti_trainer *trainer)
 {
 	return trainer->config.on_device || trainer->config.offload_dir;
 }
@@ -244,10 +244,10 @@ tutti_status state_make(tutti_trainer *trainer, struct piece *piece, int which)
 
 	if (*place)
 		return TUTTI_OK;
-	bool is_array = !piece->is_shadow && has_arrays(trainer);
+	bool is_array = !piece->is_shadow && pieces_has_arrays(trainer);
 	if (is_array) {
 		struct home *home = state_home(trainer, piece);
-		TRY(make_array(trainer, home, which));
+		TRY(pieces_make_array(trainer, home, which));
 		*place = home->files[which].values + piece->state_first;
 	} else {
 		TRY(state_make_own(piece, place));
@@ -289,7 +289,7 @@ void state_let_go(const tutti_trainer *trainer, const struct piece *piece, size_
 	}
 }
 
-static void free_array(const tutti_trainer *trainer, const struct home *home, int which)
+static void pieces_free_array(const tutti_trainer *trainer, const struct home *home, int which)
 {
 	const struct state_file *state = &home->files[which];
 
@@ -305,7 +305,7 @@ static void free_array(const tutti_trainer *trainer, const struct home *home, in
 
 static void state_free(tutti_trainer *trainer)
 {
-	for (int i = 0; i < trainer->piece_count && !has_arrays(trainer); i++) {
+	for (int i = 0; i < trainer->piece_count && !pieces_has_arrays(trainer); i++) {
 		struct piece *piece = &trainer->pieces[i];
 		free(piece->m);
 		free(piece->v);
@@ -314,7 +314,7 @@ static void state_free(tutti_trainer *trainer)
 	}
 	for (int h = 0; h < trainer->home_count; h++)
 		for (int which = 0; which < STATES; which++)
-			free_array(trainer, &trainer->homes[h], which);
+			pieces_free_array(trainer, &trainer->homes[h], which);
 }
 
 /* ---- pieces ---- */
@@ -325,8 +325,8 @@ static size_t replica_cut(size_t count, int sharer, int sharers)
 }
 
 /* Ranks that hold the same elements save one part of them each. */
-static void share_saving(const tutti_trainer *trainer, const struct bucket *bucket,
-			 struct piece *piece)
+static void pieces_share_saving(const tutti_trainer *trainer, const struct bucket *bucket,
+				struct piece *piece)
 {
 	bool is_split = bucket->span->is_split;
 	int sharers = is_split ? trainer->replica_count : trainer->size;
@@ -366,7 +366,7 @@ static void pieces_add_piece(tutti_trainer *trainer, const struct bucket *bucket
 	else if (bucket->span->is_trained)
 		piece->sum = param->is_extern ? (char *)param->grad + own.first * sum_width
 					      : bucket->grad + element * sum_width;
-	share_saving(trainer, bucket, piece);
+	pieces_share_saving(trainer, bucket, piece);
 }
 
 enum { STATE_UNIT = 16 };
@@ -456,7 +456,8 @@ static size_t pieces_stride_of(const tutti_trainer *trainer, const struct piece 
 	return is_at_once ? piece->count : smaller(STRIDE, piece->count - first);
 }
 
-static void convert_piece(const tutti_trainer *trainer, const struct piece *piece, bool is_widened)
+static void pieces_convert_piece(const tutti_trainer *trainer, const struct piece *piece,
+				 bool is_widened)
 {
 	tutti_dtype dtype = trainer->config.param_dtype;
 
@@ -479,25 +480,25 @@ static void convert_piece(const tutti_trainer *trainer, const struct piece *piec
 void piece_narrow(const tutti_trainer *trainer, const struct piece *piece)
 {
 	if (piece->low && piece->value)
-		convert_piece(trainer, piece, false);
+		pieces_convert_piece(trainer, piece, false);
 }
 
 /* Converts all pieces that have a master copy. */
-static void convert_pieces(const tutti_trainer *trainer, bool is_widened)
+static void pieces_convert_pieces(const tutti_trainer *trainer, bool is_widened)
 {
 	for (int i = 0; i < trainer->piece_count; i++)
 		if (trainer->pieces[i].low && trainer->pieces[i].value)
-			convert_piece(trainer, &trainer->pieces[i], is_widened);
+			pieces_convert_piece(trainer, &trainer->pieces[i], is_widened);
 }
 
 void pieces_widen(const tutti_trainer *trainer)
 {
-	convert_pieces(trainer, true);
+	pieces_convert_pieces(trainer, true);
 }
 
 void pieces_narrow(const tutti_trainer *trainer)
 {
-	convert_pieces(trainer, false);
+	pieces_convert_pieces(trainer, false);
 }
 
 uint64_t piece_hash(const tutti_trainer *trainer, const struct piece *piece)

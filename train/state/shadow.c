@@ -14,20 +14,21 @@ static int shadow_right_of(const tutti_trainer *trainer)
 	return (trainer->shard_rank + 1) % trainer->layout.shard_size;
 }
 
-static bool has_sums(const struct bucket *bucket)
+static bool shadow_has_sums(const struct bucket *bucket)
 {
 	return bucket->span->is_split && bucket->span->is_trained;
 }
 
-static size_t sum_bytes(const tutti_trainer *trainer, int b)
+static size_t shadow_sum_bytes(const tutti_trainer *trainer, int b)
 {
 	const struct bucket *bucket = &trainer->buckets[b];
 	struct element_range part = span_part(bucket->span, trainer->shadow.owner);
 
-	return has_sums(bucket) ? (part.last - part.first) * dtype_bytes(bucket->sum_dtype) : 0;
+	return shadow_has_sums(bucket) ? (part.last - part.first) * dtype_bytes(bucket->sum_dtype)
+				       : 0;
 }
 
-static tutti_status make_sums_of(tutti_trainer *trainer, struct home *home)
+static tutti_status shadow_make_sums_of(tutti_trainer *trainer, struct home *home)
 {
 	struct shadow *shadow = &trainer->shadow;
 	size_t bytes = 0;
@@ -35,21 +36,21 @@ static tutti_status make_sums_of(tutti_trainer *trainer, struct home *home)
 
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		if (trainer->buckets[b].home == home)
-			bytes += whole_lines(sum_bytes(trainer, b));
+			bytes += whole_lines(shadow_sum_bytes(trainer, b));
 	TRY(values_alloc(home, &memory, bytes + 1, "the gradients of a shadow"));
 	home->shadow_sums = memory;
 	char *next = memory;
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		if (trainer->buckets[b].home != home)
 			continue;
-		shadow->sums[b] = sum_bytes(trainer, b) ? next : NULL;
-		next += whole_lines(sum_bytes(trainer, b));
-		trainer->stats.optimizer_bytes += sum_bytes(trainer, b);
+		shadow->sums[b] = shadow_sum_bytes(trainer, b) ? next : NULL;
+		next += whole_lines(shadow_sum_bytes(trainer, b));
+		trainer->stats.optimizer_bytes += shadow_sum_bytes(trainer, b);
 	}
 	return TUTTI_OK;
 }
 
-static tutti_status make_sums(tutti_trainer *trainer)
+static tutti_status shadow_make_sums(tutti_trainer *trainer)
 {
 	struct shadow *shadow = &trainer->shadow;
 
@@ -57,12 +58,12 @@ static tutti_status make_sums(tutti_trainer *trainer)
 	if (!shadow->sums)
 		return fail_no_memory("the gradients of a shadow");
 	for (int h = 0; h < trainer->home_count; h++)
-		TRY(make_sums_of(trainer, &trainer->homes[h]));
+		TRY(shadow_make_sums_of(trainer, &trainer->homes[h]));
 	return TUTTI_OK;
 }
 
 /* Values, and the master copy of trained ones of 16 bits. */
-static tutti_status make_values(tutti_trainer *trainer, struct piece *piece)
+static tutti_status shadow_make_values(tutti_trainer *trainer, struct piece *piece)
 {
 	size_t width = dtype_bytes(trainer->config.param_dtype);
 
@@ -97,7 +98,7 @@ static tutti_status shadow_add_piece(tutti_trainer *trainer, int b, int p)
 					bucket->span->is_trained && trainer_offloads(trainer)};
 	if (shadow->sums[b])
 		piece->sum = shadow->sums[b] + at * dtype_bytes(bucket->sum_dtype);
-	return make_values(trainer, piece);
+	return shadow_make_values(trainer, piece);
 }
 
 tutti_status shadow_make(tutti_trainer *trainer)
@@ -109,7 +110,7 @@ tutti_status shadow_make(tutti_trainer *trainer)
 		return TUTTI_OK;
 	shadow->is_kept = true;
 	shadow->owner = (trainer->shard_rank + ranks - 1) % ranks;
-	TRY(make_sums(trainer));
+	TRY(shadow_make_sums(trainer));
 	shadow->pieces = calloc((size_t)trainer->model.param_count + 1, sizeof *shadow->pieces);
 	if (!shadow->pieces)
 		return fail_no_memory("a trainer's tables");
@@ -157,7 +158,7 @@ struct piece *shadow_piece_of(const tutti_trainer *trainer, int param)
 
 /* The next of this rank's pieces that its right neighbour has in its shadow, from *i on, or NULL.
  */
-static struct piece *next_split(const tutti_trainer *trainer, int *i)
+static struct piece *shadow_next_split(const tutti_trainer *trainer, int *i)
 {
 	while (*i < trainer->piece_count) {
 		struct piece *piece = &trainer->pieces[(*i)++];
@@ -185,8 +186,8 @@ static void shadow_receive(const tutti_trainer *trainer, void *values, size_t co
 
 /* Makes the state that the owner has of this piece. own: this rank's piece in the same place of its
  * right neighbour's shadow. Both may be NULL. */
-static tutti_status match_state(tutti_trainer *trainer, const struct piece *own,
-				struct piece *shadow, struct kept_error *failed)
+static tutti_status shadow_match_state(tutti_trainer *trainer, const struct piece *own,
+				       struct piece *shadow, struct kept_error *failed)
 {
 	uint8_t here[2] = {own && own->m, own && own->v}, there[2] = {0};
 
@@ -200,8 +201,8 @@ static tutti_status match_state(tutti_trainer *trainer, const struct piece *own,
 	return TUTTI_OK;
 }
 
-static tutti_status fetch_piece(tutti_trainer *trainer, const struct piece *own,
-				const struct piece *shadow)
+static tutti_status shadow_fetch_piece(tutti_trainer *trainer, const struct piece *own,
+				       const struct piece *shadow)
 {
 	const struct piece none = {0};
 	tutti_dtype low = trainer->config.param_dtype;
@@ -230,28 +231,32 @@ tutti_status shadow_fetch(tutti_trainer *trainer)
 
 	if (!shadow->is_kept || shadow->is_current)
 		return TUTTI_OK;
-	for (int i = 0, s = 0; (own = next_split(trainer, &i)) || s < shadow->piece_count; s++)
-		TRY(match_state(trainer, own, s < shadow->piece_count ? &shadow->pieces[s] : NULL,
-				&failed));
+	for (int i = 0, s = 0; (own = shadow_next_split(trainer, &i)) || s < shadow->piece_count;
+	     s++)
+		TRY(shadow_match_state(trainer, own,
+				       s < shadow->piece_count ? &shadow->pieces[s] : NULL,
+				       &failed));
 	TRY(job_agree(trainer, kept_error_return(&failed)));
-	for (int i = 0, s = 0; (own = next_split(trainer, &i)) || s < shadow->piece_count; s++)
-		TRY(fetch_piece(trainer, own, s < shadow->piece_count ? &shadow->pieces[s] : NULL));
+	for (int i = 0, s = 0; (own = shadow_next_split(trainer, &i)) || s < shadow->piece_count;
+	     s++)
+		TRY(shadow_fetch_piece(trainer, own,
+				       s < shadow->piece_count ? &shadow->pieces[s] : NULL));
 	shadow->is_current = true;
 	return TUTTI_OK;
 }
 
-static tutti_status fetch_some_sums(tutti_trainer *trainer, int first, int last)
+static tutti_status shadow_fetch_some_sums(tutti_trainer *trainer, int first, int last)
 {
 	TRY(tutti_group_begin());
 	for (int b = first; b < last; b++) {
 		const struct bucket *bucket = &trainer->buckets[b];
 		size_t width = dtype_bytes(bucket->sum_dtype);
 		size_t own = bucket->part.last - bucket->part.first;
-		if (!has_sums(bucket))
+		if (!shadow_has_sums(bucket))
 			continue;
 		shadow_send(trainer, bucket->sum, own, bucket->sum_dtype, b);
-		shadow_receive(trainer, trainer->shadow.sums[b], sum_bytes(trainer, b) / width,
-			       bucket->sum_dtype, b);
+		shadow_receive(trainer, trainer->shadow.sums[b],
+			       shadow_sum_bytes(trainer, b) / width, bucket->sum_dtype, b);
 		trainer->stats.sent_grad_bytes += bucket->part_elements * width;
 	}
 	return trainer_messages_end(trainer);
@@ -262,7 +267,7 @@ tutti_status shadow_fetch_sums(tutti_trainer *trainer)
 	int count = trainer->layout.span_count;
 
 	for (int b = 0; trainer->shadow.is_kept && b < count; b += BUCKETS_AT_ONCE)
-		TRY(fetch_some_sums(trainer, b,
-				    b + BUCKETS_AT_ONCE < count ? b + BUCKETS_AT_ONCE : count));
+		TRY(shadow_fetch_some_sums(
+			trainer, b, b + BUCKETS_AT_ONCE < count ? b + BUCKETS_AT_ONCE : count));
 	return TUTTI_OK;
 }

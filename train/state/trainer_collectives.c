@@ -80,12 +80,12 @@ tutti_status trainer_check_averaged(const tutti_trainer *trainer, const char *fu
 /* ---- collectives ---- */
 
 /* The least bytes that one of so many ranks sends in a collective. */
-static uint64_t gather_bytes(size_t bytes, int ranks)
+static uint64_t trainer_collectives_gather_bytes(size_t bytes, int ranks)
 {
 	return (uint64_t)(ranks - 1) * bytes / (uint64_t)ranks;
 }
 
-static uint64_t all_reduce_bytes(size_t bytes, int ranks)
+static uint64_t trainer_collectives_all_reduce_bytes(size_t bytes, int ranks)
 {
 	return 2 * (uint64_t)(ranks - 1) * bytes / (uint64_t)ranks;
 }
@@ -111,7 +111,8 @@ const char *bucket_label(const tutti_trainer *trainer, const struct bucket *buck
 void trainer_count_reduced(tutti_trainer *trainer, size_t bytes, int ranks, bool is_all)
 {
 	trainer->stats.sent_grad_bytes +=
-		is_all ? all_reduce_bytes(bytes, ranks) : gather_bytes(bytes, ranks);
+		is_all ? trainer_collectives_all_reduce_bytes(bytes, ranks)
+		       : trainer_collectives_gather_bytes(bytes, ranks);
 	trainer->stats.collectives++;
 }
 
@@ -126,8 +127,8 @@ tutti_status trainer_gather(tutti_trainer *trainer, struct bucket *bucket, const
 			   .label = bucket_label(trainer, bucket, &label)};
 
 	purpose_set(&call, purpose);
-	trainer->stats.sent_param_bytes +=
-		gather_bytes(span->elements * dtype_bytes(dtype), trainer->layout.shard_size);
+	trainer->stats.sent_param_bytes += trainer_collectives_gather_bytes(
+		span->elements * dtype_bytes(dtype), trainer->layout.shard_size);
 	trainer->stats.collectives++;
 	return group_status(trainer,
 			    tutti_all_gatherv(part, whole, span->shares, NULL, dtype,
@@ -173,7 +174,7 @@ static tutti_status callers_status(const tutti_trainer *trainer)
 /* With HSDP, and on a mesh, a communicator has failed on the ranks of one group, where a rank has
  * died. Other ranks wait for these in groups without a dead rank, and must hear of it. After a
  * mismatch calls on the other communicators match no more. Keeps the last error. */
-static void pass_failure_on(const tutti_trainer *trainer, tutti_status status)
+static void trainer_collectives_pass_failure_on(const tutti_trainer *trainer, tutti_status status)
 {
 	const struct home *home = &trainer->homes[0];
 	bool has_groups = trainer->mesh || (home && home->gather && home->replicas);
@@ -223,7 +224,7 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 {
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
-	pass_failure_on(trainer, status);
+	trainer_collectives_pass_failure_on(trainer, status);
 	int shards = trainer->layout.shard_size, first = trainer->rank - trainer->shard_rank;
 	struct kept_error why = kept_error_of(status);
 	/* Another trainer has aborted: its caller does not know this communicator. */
@@ -270,7 +271,7 @@ tutti_status bucket_status(const tutti_trainer *trainer, const struct bucket *bu
 }
 
 /* A single rank does not wait. */
-static void count_wait(tutti_trainer *trainer, double begin)
+static void trainer_collectives_count_wait(tutti_trainer *trainer, double begin)
 {
 	if (trainer->job.size > 1)
 		trainer->stats.exposed_seconds += clock_now_seconds() - begin;
@@ -289,7 +290,7 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
 	while ((status = tutti_work_wait(work, CHECK_MS)) == TUTTI_IN_PROGRESS)
 		if (callers_status(trainer) != TUTTI_OK)
 			trainer_abort(trainer);
-	count_wait(trainer, begin);
+	trainer_collectives_count_wait(trainer, begin);
 	return group_status(trainer, status, group);
 }
 
@@ -305,17 +306,18 @@ tutti_status trainer_wait_values(tutti_trainer *trainer, struct bucket *bucket)
 }
 
 /* Finishes a call whose start has returned status. */
-static tutti_status finish_call(tutti_trainer *trainer, tutti_status status, tutti_work **work,
-				enum rank_group group)
+static tutti_status trainer_collectives_finish_call(tutti_trainer *trainer, tutti_status status,
+						    tutti_work **work, enum rank_group group)
 {
 	TRY(group_status(trainer, status, group));
 	return trainer_wait(trainer, work, group);
 }
 
-static tutti_status count_other(tutti_trainer *trainer, tutti_status status, uint64_t sent)
+static tutti_status trainer_collectives_count_other(tutti_trainer *trainer, tutti_status status,
+						    uint64_t sent)
 {
 	if (status != TUTTI_OK) {
-		pass_failure_on(trainer, status);
+		trainer_collectives_pass_failure_on(trainer, status);
 		return status;
 	}
 	trainer->stats.sent_other_bytes += sent;
@@ -324,71 +326,75 @@ static tutti_status count_other(tutti_trainer *trainer, tutti_status status, uin
 }
 
 /* Counts a blocking collective that began at begin. */
-static tutti_status count_blocking(tutti_trainer *trainer, tutti_status status, uint64_t sent,
-				   double begin)
+static tutti_status trainer_collectives_count_blocking(tutti_trainer *trainer, tutti_status status,
+						       uint64_t sent, double begin)
 {
-	count_wait(trainer, begin);
-	return count_other(trainer, status, sent);
+	trainer_collectives_count_wait(trainer, begin);
+	return trainer_collectives_count_other(trainer, status, sent);
 }
 
-static tutti_status all_reduce_on(tutti_trainer *trainer, tutti_comm *comm, double *values,
-				  size_t count, tutti_op op)
+static tutti_status trainer_collectives_all_reduce_on(tutti_trainer *trainer, tutti_comm *comm,
+						      double *values, size_t count, tutti_op op)
 {
 	double begin = clock_now_seconds();
 	tutti_status status = tutti_all_reduce(values, values, count, TUTTI_F64, op, comm, NULL);
-	uint64_t sent = all_reduce_bytes(count * sizeof *values, tutti_size(comm));
-	return count_blocking(trainer, status, sent, begin);
+	uint64_t sent =
+		trainer_collectives_all_reduce_bytes(count * sizeof *values, tutti_size(comm));
+	return trainer_collectives_count_blocking(trainer, status, sent, begin);
 }
 
-static tutti_status all_gather_on(tutti_trainer *trainer, tutti_comm *comm, void *all,
-				  size_t bytes_each)
+static tutti_status trainer_collectives_all_gather_on(tutti_trainer *trainer, tutti_comm *comm,
+						      void *all, size_t bytes_each)
 {
 	const char *own = (const char *)all + (size_t)tutti_rank(comm) * bytes_each;
 	double begin = clock_now_seconds();
 	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, comm, NULL);
 	uint64_t sent = (uint64_t)(tutti_size(comm) - 1) * bytes_each;
-	return count_blocking(trainer, status, sent, begin);
+	return trainer_collectives_count_blocking(trainer, status, sent, begin);
 }
 
-static tutti_status broadcast_on(tutti_trainer *trainer, tutti_comm *comm, void *data, size_t count,
-				 tutti_dtype dtype, int root)
+static tutti_status trainer_collectives_broadcast_on(tutti_trainer *trainer, tutti_comm *comm,
+						     void *data, size_t count, tutti_dtype dtype,
+						     int root)
 {
 	double begin = clock_now_seconds();
 	tutti_status status = tutti_broadcast(data, data, count, dtype, root, comm, NULL);
-	uint64_t sent = gather_bytes(count * dtype_bytes(dtype), tutti_size(comm));
-	return count_blocking(trainer, status, sent, begin);
+	uint64_t sent =
+		trainer_collectives_gather_bytes(count * dtype_bytes(dtype), tutti_size(comm));
+	return trainer_collectives_count_blocking(trainer, status, sent, begin);
 }
 
 tutti_status trainer_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op)
 {
-	return all_reduce_on(trainer, trainer->comm, values, count, op);
+	return trainer_collectives_all_reduce_on(trainer, trainer->comm, values, count, op);
 }
 
 tutti_status job_all_reduce(tutti_trainer *trainer, double *values, size_t count, tutti_op op)
 {
-	return all_reduce_on(trainer, trainer->job.comm, values, count, op);
+	return trainer_collectives_all_reduce_on(trainer, trainer->job.comm, values, count, op);
 }
 
 tutti_status trainer_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
 {
-	return all_gather_on(trainer, trainer->comm, all, bytes_each);
+	return trainer_collectives_all_gather_on(trainer, trainer->comm, all, bytes_each);
 }
 
 tutti_status job_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
 {
-	return all_gather_on(trainer, trainer->job.comm, all, bytes_each);
+	return trainer_collectives_all_gather_on(trainer, trainer->job.comm, all, bytes_each);
 }
 
 tutti_status trainer_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
 			       int root)
 {
-	return broadcast_on(trainer, trainer->comm, data, count, dtype, root);
+	return trainer_collectives_broadcast_on(trainer, trainer->comm, data, count, dtype, root);
 }
 
 tutti_status job_broadcast(tutti_trainer *trainer, void *data, size_t count, tutti_dtype dtype,
 			   int root)
 {
-	return broadcast_on(trainer, trainer->job.comm, data, count, dtype, root);
+	return trainer_collectives_broadcast_on(trainer, trainer->job.comm, data, count, dtype,
+						root);
 }
 
 tutti_status job_combine(tutti_trainer *trainer, float *values, size_t count)
@@ -396,12 +402,14 @@ tutti_status job_combine(tutti_trainer *trainer, float *values, size_t count)
 	double begin = clock_now_seconds();
 	tutti_status status = tutti_all_reduce(values, values, count, TUTTI_U32, TUTTI_BOR,
 					       trainer->job.comm, NULL);
-	uint64_t sent = all_reduce_bytes(count * sizeof *values, trainer->job.size);
-	return count_blocking(trainer, status, sent, begin);
+	uint64_t sent =
+		trainer_collectives_all_reduce_bytes(count * sizeof *values, trainer->job.size);
+	return trainer_collectives_count_blocking(trainer, status, sent, begin);
 }
 
-static tutti_status broadcast_in(struct home *home, tutti_comm *comm, void *values, size_t count,
-				 tutti_dtype dtype, int root)
+static tutti_status trainer_collectives_broadcast_in(struct home *home, tutti_comm *comm,
+						     void *values, size_t count, tutti_dtype dtype,
+						     int root)
 {
 	tutti_work *work = NULL;
 	tutti_call call = {.work = &work, .stream = home->stream};
@@ -412,17 +420,20 @@ static tutti_status broadcast_in(struct home *home, tutti_comm *comm, void *valu
 
 /* The caller's communicator may have another GPU. Within root's shard group, then from its ranks to
  * those of the other groups. */
-static tutti_status broadcast_at_home(tutti_trainer *trainer, struct home *home, void *values,
-				      size_t count, tutti_dtype dtype, int root)
+static tutti_status trainer_collectives_broadcast_at_home(tutti_trainer *trainer, struct home *home,
+							  void *values, size_t count,
+							  tutti_dtype dtype, int root)
 {
 	int shards = trainer->layout.shard_size;
 	tutti_status status = TUTTI_OK;
 
 	if (home->gather && trainer->rank / shards == root / shards)
-		status = broadcast_in(home, home->gather, values, count, dtype, root % shards);
+		status = trainer_collectives_broadcast_in(home, home->gather, values, count, dtype,
+							  root % shards);
 	TRY(group_status(trainer, status, IN_SHARD_GROUP));
 	if (home->replicas)
-		status = broadcast_in(home, home->replicas, values, count, dtype, root / shards);
+		status = trainer_collectives_broadcast_in(home, home->replicas, values, count,
+							  dtype, root / shards);
 	return group_status(trainer, status, AMONG_REPLICAS);
 }
 
@@ -433,32 +444,35 @@ tutti_status trainer_broadcast_values(tutti_trainer *trainer, struct home *home,
 
 	if (!home->device)
 		return trainer_broadcast(trainer, values, count, dtype, root);
-	tutti_status status = broadcast_at_home(trainer, home, values, count, dtype, root);
-	uint64_t sent = gather_bytes(count * dtype_bytes(dtype), trainer->size);
-	return count_blocking(trainer, status, sent, begin);
+	tutti_status status =
+		trainer_collectives_broadcast_at_home(trainer, home, values, count, dtype, root);
+	uint64_t sent = trainer_collectives_gather_bytes(count * dtype_bytes(dtype), trainer->size);
+	return trainer_collectives_count_blocking(trainer, status, sent, begin);
 }
 
 tutti_status trainer_finish(tutti_trainer *trainer, tutti_status status, tutti_work **work)
 {
-	return finish_call(trainer, status, work, AMONG_PARTS);
+	return trainer_collectives_finish_call(trainer, status, work, AMONG_PARTS);
 }
 
 /* On a communicator of the trainer's own: a rank of another group may have given up, which the
  * caller's communicator tells. */
-static tutti_status gather_on_own(tutti_trainer *trainer, tutti_comm *comm, void *all,
-				  size_t bytes_each, enum rank_group group)
+static tutti_status trainer_collectives_gather_on_own(tutti_trainer *trainer, tutti_comm *comm,
+						      void *all, size_t bytes_each,
+						      enum rank_group group)
 {
 	const char *own = (const char *)all + (size_t)tutti_rank(comm) * bytes_each;
 	tutti_work *work = NULL;
 	tutti_call call = {.work = &work};
 	tutti_status status = tutti_all_gather(own, all, bytes_each, TUTTI_U8, comm, &call);
 
-	return finish_call(trainer, status, &work, group);
+	return trainer_collectives_finish_call(trainer, status, &work, group);
 }
 
-static tutti_status count_others(tutti_trainer *trainer, tutti_status status, uint64_t sent)
+static tutti_status trainer_collectives_count_others(tutti_trainer *trainer, tutti_status status,
+						     uint64_t sent)
 {
-	TRY(count_other(trainer, status, sent));
+	TRY(trainer_collectives_count_other(trainer, status, sent));
 	trainer->stats.sent_mesh_other_bytes += sent;
 	return TUTTI_OK;
 }
@@ -466,9 +480,11 @@ static tutti_status count_others(tutti_trainer *trainer, tutti_status status, ui
 tutti_status others_all_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
 {
 	const struct trainer_mesh *mesh = trainer->mesh;
-	tutti_status status = gather_on_own(trainer, mesh->others, all, bytes_each, AMONG_PARTS);
+	tutti_status status = trainer_collectives_gather_on_own(trainer, mesh->others, all,
+								bytes_each, AMONG_PARTS);
 
-	return count_others(trainer, status, (uint64_t)(mesh->other_count - 1) * bytes_each);
+	return trainer_collectives_count_others(trainer, status,
+						(uint64_t)(mesh->other_count - 1) * bytes_each);
 }
 
 tutti_status others_broadcast(tutti_trainer *trainer, void *data, size_t bytes, int root)
@@ -479,8 +495,9 @@ tutti_status others_broadcast(tutti_trainer *trainer, void *data, size_t bytes, 
 	tutti_status status =
 		tutti_broadcast(data, data, bytes, TUTTI_U8, root, mesh->others, &call);
 
-	status = finish_call(trainer, status, &work, AMONG_PARTS);
-	return count_others(trainer, status, gather_bytes(bytes, mesh->other_count));
+	status = trainer_collectives_finish_call(trainer, status, &work, AMONG_PARTS);
+	return trainer_collectives_count_others(
+		trainer, status, trainer_collectives_gather_bytes(bytes, mesh->other_count));
 }
 
 int job_rank_of(const tutti_trainer *trainer, int rank)
@@ -488,22 +505,23 @@ int job_rank_of(const tutti_trainer *trainer, int rank)
 	return trainer->mesh ? tutti_parent_rank(trainer->comm, rank) : rank;
 }
 
-static tutti_status agree_on(tutti_trainer *trainer, tutti_comm *comm, tutti_status own)
+static tutti_status trainer_collectives_agree_on(tutti_trainer *trainer, tutti_comm *comm,
+						 tutti_status own)
 {
 	double begin = clock_now_seconds();
 	tutti_status status = error_agree(comm, own);
-	uint64_t sent = all_reduce_bytes(sizeof(int32_t), tutti_size(comm));
-	return count_blocking(trainer, status, sent, begin);
+	uint64_t sent = trainer_collectives_all_reduce_bytes(sizeof(int32_t), tutti_size(comm));
+	return trainer_collectives_count_blocking(trainer, status, sent, begin);
 }
 
 tutti_status trainer_agree(tutti_trainer *trainer, tutti_status own)
 {
-	return agree_on(trainer, trainer->comm, own);
+	return trainer_collectives_agree_on(trainer, trainer->comm, own);
 }
 
 tutti_status job_agree(tutti_trainer *trainer, tutti_status own)
 {
-	return agree_on(trainer, trainer->job.comm, own);
+	return trainer_collectives_agree_on(trainer, trainer->job.comm, own);
 }
 
 tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t bytes_each)
@@ -512,9 +530,10 @@ tutti_status trainer_shard_gather(tutti_trainer *trainer, void *all, size_t byte
 
 	if (!comm)
 		return TUTTI_OK;
-	tutti_status status = gather_on_own(trainer, comm, all, bytes_each, IN_SHARD_GROUP);
-	return count_other(trainer, status,
-			   (uint64_t)(trainer->layout.shard_size - 1) * bytes_each);
+	tutti_status status =
+		trainer_collectives_gather_on_own(trainer, comm, all, bytes_each, IN_SHARD_GROUP);
+	return trainer_collectives_count_other(
+		trainer, status, (uint64_t)(trainer->layout.shard_size - 1) * bytes_each);
 }
 
 tutti_status trainer_meet(tutti_trainer *trainer, int home, uint32_t purpose)
@@ -531,9 +550,9 @@ tutti_status trainer_meet(tutti_trainer *trainer, int home, uint32_t purpose)
 		purpose_set(&call, purpose);
 		status =
 			tutti_all_gather(&all[trainer->shard_rank], all, 1, TUTTI_I32, comm, &call);
-		status = finish_call(trainer, status, &work, IN_SHARD_GROUP);
-		status = count_other(trainer, status,
-				     (uint64_t)(trainer->layout.shard_size - 1) * sizeof *all);
+		status = trainer_collectives_finish_call(trainer, status, &work, IN_SHARD_GROUP);
+		status = trainer_collectives_count_other(
+			trainer, status, (uint64_t)(trainer->layout.shard_size - 1) * sizeof *all);
 	}
 	return status;
 }
@@ -544,7 +563,8 @@ tutti_status trainer_messages_end(tutti_trainer *trainer)
 	tutti_call call = {.work = &work, .stream = trainer->homes[0].stream};
 
 	homes_join(trainer);
-	return finish_call(trainer, tutti_group_end(&call), &work, IN_SHARD_GROUP);
+	return trainer_collectives_finish_call(trainer, tutti_group_end(&call), &work,
+					       IN_SHARD_GROUP);
 }
 
 tutti_status trainer_average(tutti_trainer *trainer, struct home *home, float *values, size_t count,
@@ -554,9 +574,9 @@ tutti_status trainer_average(tutti_trainer *trainer, struct home *home, float *v
 	tutti_call call = {.work = &work, .stream = home->stream};
 
 	trainer->stats.sent_param_bytes +=
-		all_reduce_bytes(elements * sizeof *values, trainer->size);
+		trainer_collectives_all_reduce_bytes(elements * sizeof *values, trainer->size);
 	trainer->stats.collectives++;
 	tutti_status status = tutti_all_reduce(values, values, count, TUTTI_F32, TUTTI_AVG,
 					       home->replicas, &call);
-	return finish_call(trainer, status, &work, AMONG_REPLICAS);
+	return trainer_collectives_finish_call(trainer, status, &work, AMONG_REPLICAS);
 }

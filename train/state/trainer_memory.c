@@ -11,7 +11,8 @@
 
 /* Asks for a byte first: without kernels that reach each other tutti_mem_alloc gives memory of the
  * host. */
-static tutti_status map_on_devices(void **memory, tutti_comm *comm, size_t bytes, bool *is_there)
+static tutti_status trainer_memory_map_on_devices(void **memory, tutti_comm *comm, size_t bytes,
+						  bool *is_there)
 {
 	void *probe;
 
@@ -22,14 +23,16 @@ static tutti_status map_on_devices(void **memory, tutti_comm *comm, size_t bytes
 }
 
 /* The ranks of comm do the same. */
-static tutti_status share_on_device(const tutti_trainer *trainer, const struct home *home,
-				    struct shared_values *values, tutti_comm *comm, size_t bytes)
+static tutti_status trainer_memory_share_on_device(const tutti_trainer *trainer,
+						   const struct home *home,
+						   struct shared_values *values, tutti_comm *comm,
+						   size_t bytes)
 {
 	bool is_there = false;
 	void *memory = NULL;
 
 	if (trainer->memory.is_mapped)
-		TRY(map_on_devices(&memory, comm, bytes, &is_there));
+		TRY(trainer_memory_map_on_devices(&memory, comm, bytes, &is_there));
 	if (!is_there) {
 		TRY(train_device_alloc(home->device, &memory, bytes));
 		train_device_fill(home->device, memory, 0, bytes);
@@ -45,7 +48,8 @@ static tutti_status values_share(tutti_trainer *trainer, const struct home *home
 				 struct shared_values *values, tutti_comm *comm, size_t bytes)
 {
 	if (home->device)
-		return trainer_agree(trainer, share_on_device(trainer, home, values, comm, bytes));
+		return trainer_agree(trainer, trainer_memory_share_on_device(trainer, home, values,
+									     comm, bytes));
 	values->is_of_mem_alloc = true;
 	return tutti_mem_alloc(&values->memory, bytes, trainer->comm);
 }
@@ -74,7 +78,7 @@ static tutti_status pool_add(struct slot_pool *pool, struct pool_slot slot)
 }
 
 /* Counts planned slots only: all ranks have the same. */
-static int count_from(const struct slot_pool *pool, int slots, size_t bytes)
+static int trainer_memory_count_from(const struct slot_pool *pool, int slots, size_t bytes)
 {
 	int count = 0;
 
@@ -89,7 +93,7 @@ tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *all)
 	tutti_status status = TUTTI_OK;
 
 	for (int i = all->count - 1; i >= 0 && status == TUTTI_OK; i--)
-		if (count_from(pool, before, all->bytes[i]) > used)
+		if (trainer_memory_count_from(pool, before, all->bytes[i]) > used)
 			used++;
 		else
 			status = pool_add(pool, (struct pool_slot){.bytes = all->bytes[i],
@@ -192,7 +196,7 @@ bool pool_has(const struct slot_pool *pool, size_t bytes)
 }
 
 /* Frees the slots that are not planned and not in use. */
-static void drop_unused(tutti_trainer *trainer, struct slot_pool *pool)
+static void trainer_memory_drop_unused(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
 		if (!pool->slots[i].is_planned && !pool->slots[i].used)
@@ -205,8 +209,8 @@ tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
 
 	if (limit && trainer->memory.held_bytes + bytes > limit) {
 		for (int h = 0; h < trainer->home_count; h++) {
-			drop_unused(trainer, &trainer->homes[h].data_pool);
-			drop_unused(trainer, &trainer->homes[h].grad_pool);
+			trainer_memory_drop_unused(trainer, &trainer->homes[h].data_pool);
+			trainer_memory_drop_unused(trainer, &trainer->homes[h].grad_pool);
 		}
 	}
 	if (!limit || trainer->memory.held_bytes + bytes <= limit)
@@ -219,7 +223,7 @@ tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
 }
 
 /* An entry of the table without memory. */
-static tutti_status empty_entry(struct slot_pool *pool, int *entry)
+static tutti_status trainer_memory_empty_entry(struct slot_pool *pool, int *entry)
 {
 	for (*entry = 0; *entry < pool->count; ++*entry)
 		if (!pool->slots[*entry].memory)
@@ -227,13 +231,13 @@ static tutti_status empty_entry(struct slot_pool *pool, int *entry)
 	return pool_add(pool, (struct pool_slot){0});
 }
 
-static tutti_status make_more(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes,
-			      int *made)
+static tutti_status trainer_memory_make_more(tutti_trainer *trainer, struct slot_pool *pool,
+					     size_t bytes, int *made)
 {
 	struct pool_slot slot = {.bytes = whole_lines(bytes)};
 
 	TRY(pool_grows(trainer, slot.bytes));
-	TRY(empty_entry(pool, made));
+	TRY(trainer_memory_empty_entry(pool, made));
 	TRY(pool_make_own(trainer, pool->home, &slot));
 	pool->slots[*made] = slot;
 	return TUTTI_OK;
@@ -244,7 +248,7 @@ tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t by
 	int found = pool_smallest(pool, bytes, true);
 
 	if (found == NO_SLOT)
-		TRY(make_more(trainer, pool, bytes, &found));
+		TRY(trainer_memory_make_more(trainer, pool, bytes, &found));
 	pool->slots[found].used = bytes;
 	*memory = pool->slots[found].memory;
 	trainer->memory.transient_bytes += bytes;
@@ -281,7 +285,7 @@ static void pool_free(struct slot_pool *pool)
 
 /* ---- regions ---- */
 
-static bool has_own(const tutti_trainer *trainer, const struct param_span *span)
+static bool trainer_memory_has_own(const tutti_trainer *trainer, const struct param_span *span)
 {
 	for (int i = 0; i < span->param_count; i++)
 		if (!trainer->model.params[span->params[i]].is_extern)
@@ -305,12 +309,13 @@ struct needs {
 	size_t bytes[REGIONS];
 };
 
-static struct needs needs_of(const tutti_trainer *trainer, const struct param_span *span)
+static struct needs trainer_memory_needs_of(const tutti_trainer *trainer,
+					    const struct param_span *span)
 {
 	const tutti_train_config *c = &trainer->config;
 	struct needs needs = {0};
 
-	if (has_own(trainer, span))
+	if (trainer_memory_has_own(trainer, span))
 		needs.bytes[REGION_DATA] =
 			dtype_bytes(c->param_dtype) *
 			(span->is_sharded ? part_room(trainer, span) : span->count);
@@ -324,7 +329,7 @@ static struct needs needs_of(const tutti_trainer *trainer, const struct param_sp
 	bool is_same = c->grad_dtype == c->reduce_dtype;
 	if (config_has_wire(c) && !(span->is_in_place && is_same))
 		needs.bytes[REGION_WIRE] = dtype_bytes(c->reduce_dtype) * span->count;
-	if (has_own(trainer, span) && !(config_has_wire(c) && is_same))
+	if (trainer_memory_has_own(trainer, span) && !(config_has_wire(c) && is_same))
 		needs.bytes[REGION_GRAD] = dtype_bytes(c->grad_dtype) * span->count;
 	return needs;
 }
@@ -341,7 +346,7 @@ static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *ne
 {
 	const struct param_span *span = bucket->span;
 	const struct param *param = &trainer->model.params[span->params[0]];
-	struct needs needs = needs_of(trainer, span);
+	struct needs needs = trainer_memory_needs_of(trainer, span);
 	bool is_same = trainer->config.grad_dtype == trainer->config.reduce_dtype;
 	char *data = memory_carve(&next[REGION_DATA], needs.bytes[REGION_DATA]),
 	     *grad = memory_carve(&next[REGION_GRAD], needs.bytes[REGION_GRAD]);
@@ -385,7 +390,7 @@ static tutti_status place_regions(tutti_trainer *trainer, struct home *home)
 	char *next[REGIONS];
 
 	for (int b = 0; b < trainer->layout.span_count; b++) {
-		struct needs needs = needs_of(trainer, &trainer->layout.spans[b]);
+		struct needs needs = trainer_memory_needs_of(trainer, &trainer->layout.spans[b]);
 		for (int r = 0; r < REGIONS && trainer->buckets[b].home == home; r++)
 			bytes[r] += whole_lines(needs.bytes[r]);
 	}
@@ -454,7 +459,7 @@ tutti_status memory_place(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-static void free_home(struct home *home)
+static void trainer_memory_free_home(struct home *home)
 {
 	pool_free(&home->data_pool);
 	pool_free(&home->grad_pool);
@@ -471,7 +476,7 @@ void memory_free(tutti_trainer *trainer)
 				values_free(bucket->home, bucket->levels[level]);
 	}
 	for (int h = 0; h < trainer->home_count; h++)
-		free_home(&trainer->homes[h]);
+		trainer_memory_free_home(&trainer->homes[h]);
 	shadow_free(trainer);
 	pieces_free(trainer);
 	free(trainer->buckets);

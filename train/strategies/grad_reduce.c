@@ -24,7 +24,7 @@ static struct flight *flight_at(tutti_trainer *trainer, int i)
 }
 
 /* Adds the reduced part to the sum of earlier micro-batches. */
-static void add_to_sum(const tutti_trainer *trainer, const struct flight *flight)
+static void grad_reduce_add_to_sum(const tutti_trainer *trainer, const struct flight *flight)
 {
 	struct bucket *bucket = &trainer->buckets[flight->bucket];
 	tutti_dtype dtype = trainer->config.reduce_dtype;
@@ -40,7 +40,7 @@ static void add_to_sum(const tutti_trainer *trainer, const struct flight *flight
 	bucket->has_sum = true;
 }
 
-static tutti_status reduce_shards(tutti_trainer *trainer, struct flight *flight)
+static tutti_status grad_reduce_shards(tutti_trainer *trainer, struct flight *flight)
 {
 	const struct bucket *bucket = &trainer->buckets[flight->bucket];
 	const struct param_span *span = bucket->span;
@@ -62,7 +62,7 @@ static tutti_status reduce_shards(tutti_trainer *trainer, struct flight *flight)
 				     &call);
 }
 
-static tutti_status reduce_replicas(tutti_trainer *trainer, struct flight *flight)
+static tutti_status grad_reduce_replicas(tutti_trainer *trainer, struct flight *flight)
 {
 	const struct bucket *bucket = &trainer->buckets[flight->bucket];
 	size_t count = bucket->part.last - bucket->part.first;
@@ -92,8 +92,9 @@ static tutti_status flight_start(tutti_trainer *trainer, struct flight *flight)
 {
 	tutti_status status =
 		trainer->homes[0].reduce
-			? group_status(trainer, reduce_shards(trainer, flight), IN_SHARD_GROUP)
-			: group_status(trainer, reduce_replicas(trainer, flight), AMONG_REPLICAS);
+			? group_status(trainer, grad_reduce_shards(trainer, flight), IN_SHARD_GROUP)
+			: group_status(trainer, grad_reduce_replicas(trainer, flight),
+				       AMONG_REPLICAS);
 	flight->failed = bucket_status(trainer, &trainer->buckets[flight->bucket],
 				       "Reducing gradients of", status);
 	return flight->failed;
@@ -113,9 +114,9 @@ static tutti_status flight_progress(tutti_trainer *trainer, struct flight *fligh
 		bool has_replica_stage = flight->stage == FLIGHT_SHARDS && flight->is_last &&
 					 trainer->homes[0].replicas;
 		if (flight->stage == FLIGHT_SHARDS)
-			add_to_sum(trainer, flight);
+			grad_reduce_add_to_sum(trainer, flight);
 		if (has_replica_stage)
-			TRY(group_status(trainer, reduce_replicas(trainer, flight),
+			TRY(group_status(trainer, grad_reduce_replicas(trainer, flight),
 					 AMONG_REPLICAS));
 		else
 			flight->stage = FLIGHT_DONE;
@@ -267,7 +268,7 @@ static tutti_status plan_whole(tutti_trainer *trainer)
 }
 
 /* The same result on all ranks. pool_grows checks what some ranks need beside the plan. */
-static tutti_status check_limit(const tutti_trainer *trainer, size_t grads, size_t sums)
+static tutti_status grad_reduce_check_limit(const tutti_trainer *trainer, size_t grads, size_t sums)
 {
 	size_t limit = trainer->config.memory_limit,
 	       all = trainer->memory.planned_bytes + grads + sums;
@@ -283,7 +284,7 @@ static tutti_status check_limit(const tutti_trainer *trainer, size_t grads, size
 		limit);
 }
 
-static tutti_status make_levels(tutti_trainer *trainer, int levels)
+static tutti_status grad_reduce_make_levels(tutti_trainer *trainer, int levels)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		for (int level = trainer->step.kept_levels; level < levels; level++) {
@@ -296,7 +297,7 @@ static tutti_status make_levels(tutti_trainer *trainer, int levels)
 	return TUTTI_OK;
 }
 
-static void drop_levels(tutti_trainer *trainer, int levels)
+static void grad_reduce_drop_levels(tutti_trainer *trainer, int levels)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
 		for (int level = trainer->step.kept_levels; level < levels; level++) {
@@ -310,10 +311,10 @@ static tutti_status grads_make_reserve(tutti_trainer *trainer, int levels, size_
 {
 	size_t grads = memory_of_slots(trainer);
 
-	TRY(check_limit(trainer, grads, sums));
+	TRY(grad_reduce_check_limit(trainer, grads, sums));
 	TRY(pool_grows(trainer, grads + sums));
 	if (trainer->config.deterministic == 2)
-		TRY(make_levels(trainer, levels));
+		TRY(grad_reduce_make_levels(trainer, levels));
 	for (int h = 0; h < trainer->home_count; h++)
 		TRY(pool_fill_local(trainer, &trainer->homes[h].grad_pool));
 	trainer->memory.planned_bytes += grads + sums;
@@ -340,7 +341,7 @@ tutti_status grads_reserve(tutti_trainer *trainer, int micro_batches)
 	if (status != TUTTI_OK) {
 		for (int h = 0; h < trainer->home_count; h++)
 			pool_forget(trainer, &trainer->homes[h].grad_pool);
-		drop_levels(trainer, levels);
+		grad_reduce_drop_levels(trainer, levels);
 	}
 	return status;
 }
@@ -351,7 +352,7 @@ tutti_status grads_reserve(tutti_trainer *trainer, int micro_batches)
  * 2^l of them if bit l of m is set. So a rank's sum is the subtree that one rank with all
  * micro-batches would have, and the communicator's tree adds ranks above it. */
 
-static void add_levels(const tutti_trainer *trainer, int p, int last)
+static void grad_reduce_add_levels(const tutti_trainer *trainer, int p, int last)
 {
 	const struct bucket *bucket = bucket_of(trainer, p);
 	size_t offset = trainer->layout.places[p].offset, count = trainer->model.params[p].count;
@@ -364,7 +365,7 @@ static void add_levels(const tutti_trainer *trainer, int p, int last)
 
 /* Puts a parameter's gradient of this micro-batch, which is there (grad_make), into the tree, and
  * sets it to zero. grads_reserve has made the tree's levels. */
-static void sum_tree_push(tutti_trainer *trainer, int p)
+static void grad_reduce_sum_tree_push(tutti_trainer *trainer, int p)
 {
 	const struct bucket *bucket = bucket_of(trainer, p);
 	size_t bytes = trainer->model.params[p].count * sizeof(float);
@@ -373,7 +374,7 @@ static void sum_tree_push(tutti_trainer *trainer, int p)
 	while (trainer->tensors[p].pushed >> level & 1)
 		level++;
 	assert(bucket->levels[level]);
-	add_levels(trainer, p, level);
+	grad_reduce_add_levels(trainer, p, level);
 	values_copy(bucket->home, bucket->levels[level] + trainer->layout.places[p].offset,
 		    param_grad(trainer, p), bytes);
 	values_zero(bucket->home, param_grad(trainer, p), bytes);
@@ -381,12 +382,12 @@ static void sum_tree_push(tutti_trainer *trainer, int p)
 }
 
 /* Adds the sums in the tree to the gradient of the last micro-batch. */
-static void sum_tree_finish(tutti_trainer *trainer, int b)
+static void grad_reduce_sum_tree_finish(tutti_trainer *trainer, int b)
 {
 	const struct param_span *span = trainer->buckets[b].span;
 
 	for (int i = 0; i < span->param_count; i++)
-		add_levels(trainer, span->params[i], TREE_LEVELS - 1);
+		grad_reduce_add_levels(trainer, span->params[i], TREE_LEVELS - 1);
 }
 
 /* ---- buckets ---- */
@@ -433,7 +434,8 @@ tutti_status grads_keep(tutti_trainer *trainer)
 		    trainer->config.deterministic == 2) {
 			TRY(grad_make(trainer, b));
 			for (int i = 0; i < trainer->buckets[b].span->param_count; i++)
-				sum_tree_push(trainer, trainer->buckets[b].span->params[i]);
+				grad_reduce_sum_tree_push(trainer,
+							  trainer->buckets[b].span->params[i]);
 		}
 	return TUTTI_OK;
 }
@@ -453,7 +455,7 @@ void grads_hold_part(tutti_trainer *trainer, bool is_part)
 	trainer->batch.is_part = is_part;
 }
 
-static int first_unit_of(const struct tutti_model *model, int param)
+static int grad_reduce_first_unit_of(const struct tutti_model *model, int param)
 {
 	int first = model->unit_count;
 
@@ -471,15 +473,16 @@ void grads_push(tutti_trainer *trainer, int unit)
 	for (int i = 0; i < model->use_count && trainer->batch.adds_up; i++) {
 		int param = model->uses[i].param;
 		if (!trainer->batch.is_part && model->uses[i].unit == unit &&
-		    param_is_trained(&model->params[param]) && first_unit_of(model, param) == unit)
-			sum_tree_push(trainer, param);
+		    param_is_trained(&model->params[param]) &&
+		    grad_reduce_first_unit_of(model, param) == unit)
+			grad_reduce_sum_tree_push(trainer, param);
 	}
 }
 
 /* Waits for a flight rather than take a larger slot: so the planned slots suffice in plain order.
  */
-static tutti_status take_flight_memory(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes,
-				       char **memory)
+static tutti_status grad_reduce_take_flight_memory(tutti_trainer *trainer, struct slot_pool *pool,
+						   size_t bytes, char **memory)
 {
 	while (trainer->flights.count > 0 && !pool_has(pool, bytes))
 		TRY(flight_finish(trainer));
@@ -494,7 +497,8 @@ tutti_status grad_make(tutti_trainer *trainer, int b)
 	if (!bucket->span->is_trained || bucket->span->keeps_grad || bucket->grad)
 		return TUTTI_OK;
 	size_t bytes = bucket->span->count * dtype_bytes(dtype);
-	TRY(take_flight_memory(trainer, &bucket->home->grad_pool, bytes, &bucket->grad));
+	TRY(grad_reduce_take_flight_memory(trainer, &bucket->home->grad_pool, bytes,
+					   &bucket->grad));
 	values_zero(bucket->home, bucket->grad, bytes);
 	return TUTTI_OK;
 }
@@ -513,8 +517,8 @@ static tutti_status grad_reduce_load(tutti_trainer *trainer, struct flight *flig
 		return TUTTI_OK;
 	}
 	if (!span->keeps_grad) {
-		TRY(take_flight_memory(trainer, &bucket->home->grad_pool,
-				       span->count * dtype_bytes(wire), &flight->copy));
+		TRY(grad_reduce_take_flight_memory(trainer, &bucket->home->grad_pool,
+						   span->count * dtype_bytes(wire), &flight->copy));
 		flight->wire = flight->copy;
 		values_convert(bucket->home, flight->wire, wire, bucket->grad, grad, span->count);
 		return TUTTI_OK;
@@ -540,7 +544,7 @@ static tutti_status grad_reduce_start(tutti_trainer *trainer, int b)
 		TRY(flight_finish(trainer));
 	TRY(grad_make(trainer, b));
 	if (trainer->config.deterministic == 2)
-		sum_tree_finish(trainer, b);
+		grad_reduce_sum_tree_finish(trainer, b);
 	flight.is_last = trainer->batch.pass == TUTTI_PASS_LAST;
 	TRY(grad_reduce_load(trainer, &flight));
 	if (!bucket->span->keeps_grad) {
@@ -552,7 +556,7 @@ static tutti_status grad_reduce_start(tutti_trainer *trainer, int b)
 
 /* FSDP's buckets start when their unit has ended; that order is the same on all ranks. Other
  * buckets start in the order of their index, whatever the order of hooks. */
-static tutti_status start_complete(tutti_trainer *trainer, int b)
+static tutti_status grad_reduce_start_complete(tutti_trainer *trainer, int b)
 {
 	if (trainer->layout.by_unit)
 		return trainer->buckets[b].params_left == 0 ? grad_reduce_start(trainer, b)
@@ -578,7 +582,7 @@ tutti_status grad_ready(tutti_trainer *trainer, int param)
 		return TUTTI_OK;
 	trainer->buckets[b].params_left--;
 	TRY(grads_poll(trainer));
-	return start_complete(trainer, b);
+	return grad_reduce_start_complete(trainer, b);
 }
 
 tutti_status grads_flush(tutti_trainer *trainer)
@@ -589,7 +593,7 @@ tutti_status grads_flush(tutti_trainer *trainer)
 			TRY(grad_reduce_start(trainer, b));
 		else if (!config_has_wire(&trainer->config) && trainer->config.deterministic == 2 &&
 			 trainer->batch.pass == TUTTI_PASS_LAST)
-			sum_tree_finish(trainer, b);
+			grad_reduce_sum_tree_finish(trainer, b);
 	}
 	return TUTTI_OK;
 }

@@ -19,8 +19,8 @@
  * Values in the caller's memory are not contiguous and go through a slot. */
 
 /* Copies between the caller's memory and the slot: this rank's part (out), or all of it (in). */
-static void copy_extern(const tutti_trainer *trainer, const struct bucket *bucket, char *slot,
-			bool is_out)
+static void param_gather_copy_extern(const tutti_trainer *trainer, const struct bucket *bucket,
+				     char *slot, bool is_out)
 {
 	size_t width = dtype_bytes(trainer->config.param_dtype);
 
@@ -41,7 +41,7 @@ static void copy_extern(const tutti_trainer *trainer, const struct bucket *bucke
 	}
 }
 
-static bool needs_slot(const struct bucket *bucket)
+static bool param_gather_needs_slot(const struct bucket *bucket)
 {
 	return bucket->span->has_extern && !bucket->span->is_in_place;
 }
@@ -56,14 +56,14 @@ tutti_status publish_bucket(tutti_trainer *trainer, int b)
 	if (!span->is_split || span->is_sharded)
 		return TUTTI_OK;
 	TRY(publish_wait(trainer, b));
-	if (needs_slot(bucket)) {
+	if (param_gather_needs_slot(bucket)) {
 		for (int before = 0; before < b; before++)
 			if (trainer->buckets[before].copy)
 				TRY(publish_wait(trainer, before));
 		TRY(pool_take(trainer, &bucket->home->data_pool, span->count * width,
 			      &bucket->copy));
 		values = bucket->copy;
-		copy_extern(trainer, bucket, values, true);
+		param_gather_copy_extern(trainer, bucket, values, true);
 	}
 	tutti_status status = trainer_gather(trainer, bucket, part_in(bucket, values, width),
 					     values, PURPOSE_NONE);
@@ -81,7 +81,7 @@ tutti_status publish_wait(tutti_trainer *trainer, int b)
 	tutti_status status = bucket_status(trainer, bucket, "Sending updated",
 					    trainer_wait_values(trainer, bucket));
 	if (bucket->copy && status == TUTTI_OK)
-		copy_extern(trainer, bucket, bucket->copy, false);
+		param_gather_copy_extern(trainer, bucket, bucket->copy, false);
 	pool_give(trainer, &bucket->home->data_pool, &bucket->copy);
 	return status;
 }
@@ -218,7 +218,7 @@ static bool is_as_planned(const struct unit_events *plan, uint32_t event)
 	return plan->next < plan->count && plan->list[plan->next] == event;
 }
 
-static void follow_plan(struct unit_events *plan, uint32_t event)
+static void param_gather_follow_plan(struct unit_events *plan, uint32_t event)
 {
 	for (int i = plan->next; i < plan->count; i++)
 		if (plan->list[i] == event) {
@@ -227,7 +227,7 @@ static void follow_plan(struct unit_events *plan, uint32_t event)
 		}
 }
 
-static tutti_status gather_ahead(tutti_trainer *trainer, uint32_t event)
+static tutti_status param_gather_ahead(tutti_trainer *trainer, uint32_t event)
 {
 	const struct unit_events *plan = &trainer->plan;
 	int ahead = units_ahead(&trainer->config, &trainer->model);
@@ -248,7 +248,8 @@ static tutti_status gather_ahead(tutti_trainer *trainer, uint32_t event)
 
 /* Frees values whose unit has ended and, if units come in another order than planned, values
  * gathered ahead. */
-static tutti_status free_lingering(tutti_trainer *trainer, int unit, bool is_as_planned)
+static tutti_status param_gather_free_lingering(tutti_trainer *trainer, int unit,
+						bool is_as_planned)
 {
 	for (int b = 0; b < trainer->layout.span_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
@@ -271,13 +272,13 @@ tutti_status params_open(tutti_trainer *trainer, int unit, enum unit_pass pass)
 	trainer->step.order = trainer->step.order * 0x9e3779b97f4a7c15u + (uint64_t)event + 1;
 	if (!trainer->layout.by_unit || !trainer->homes[0].gather)
 		return TUTTI_OK;
-	TRY(free_lingering(trainer, unit, is_as_planned(&trainer->plan, event)));
+	TRY(param_gather_free_lingering(trainer, unit, is_as_planned(&trainer->plan, event)));
 	TRY(events_add(&trainer->seen, event));
-	follow_plan(&trainer->plan, event);
+	param_gather_follow_plan(&trainer->plan, event);
 	for (const int *s = spans; *s >= 0; s++)
 		if (trainer->buckets[*s].span->is_sharded)
 			TRY(bucket_gather(trainer, &trainer->buckets[*s], event));
-	TRY(gather_ahead(trainer, event));
+	TRY(param_gather_ahead(trainer, event));
 	for (const int *s = spans; *s >= 0; s++) {
 		TRY(bucket_arrive(trainer, &trainer->buckets[*s]));
 		trainer->buckets[*s].is_gathered_ahead = false;
@@ -286,7 +287,7 @@ tutti_status params_open(tutti_trainer *trainer, int unit, enum unit_pass pass)
 }
 
 /* A unit uses the span that has more forwards than backwards so far. */
-static bool is_needed(const tutti_trainer *trainer, int span)
+static bool param_gather_is_needed(const tutti_trainer *trainer, int span)
 {
 	for (int u = 0; u < trainer->model.unit_count; u++)
 		if (trainer->units[u].uses > trainer->units[u].finished &&
@@ -303,7 +304,7 @@ tutti_status params_close(tutti_trainer *trainer, int unit, bool is_over)
 		return TUTTI_OK;
 	for (const int *s = trainer->layout.unit_spans[unit]; *s >= 0; s++) {
 		struct bucket *bucket = &trainer->buckets[*s];
-		if (bucket->is_gathered_ahead || (keeps && is_needed(trainer, *s)))
+		if (bucket->is_gathered_ahead || (keeps && param_gather_is_needed(trainer, *s)))
 			continue;
 		bucket->lingers = !is_over;
 		if (is_over)

@@ -73,7 +73,7 @@ int schedule_stages(const struct pipeline_shape *shape)
 	return shape->ranks * shape->chunks;
 }
 
-static bool splits_backward(const struct pipeline_shape *shape)
+static bool schedule_splits_backward(const struct pipeline_shape *shape)
 {
 	return shape->schedule == TUTTI_ZERO_BUBBLE;
 }
@@ -115,7 +115,7 @@ struct action_list schedule_list(const struct pipeline_shape *shape, int rank)
 {
 	int all = schedule_groups(shape) * shape->ranks * shape->chunks;
 	int warm = warm_up(shape, rank, all);
-	bool splits = splits_backward(shape);
+	bool splits = schedule_splits_backward(shape);
 	enum action_kind backward = splits ? ACTION_BACKWARD_INPUTS : ACTION_BACKWARD;
 	struct action_list list = {malloc((size_t)all * 3 * sizeof *list.at), 0};
 
@@ -164,7 +164,8 @@ bool action_sends(const struct pipeline_shape *shape, const struct action *actio
 bool action_releases(const struct pipeline_shape *shape, const struct action *action)
 {
 	return action->kind == ACTION_EVALUATE ||
-	       action->kind == (splits_backward(shape) ? ACTION_BACKWARD_WEIGHTS : ACTION_BACKWARD);
+	       action->kind == (schedule_splits_backward(shape) ? ACTION_BACKWARD_WEIGHTS
+								: ACTION_BACKWARD);
 }
 
 struct schedule_buffers schedule_buffers_of(const struct pipeline_shape *shape,
@@ -194,7 +195,7 @@ struct schedule_buffers schedule_buffers_of(const struct pipeline_shape *shape,
 	buffers.gradients += buffers.gradients > 0;
 	/* From the third chunk on the first rank's gradients come to the last one up to half a
 	 * round of micro-batches before they are used; without room the first rank would wait. */
-	if (splits_backward(shape) && shape->chunks > 2 && rank == shape->ranks - 1)
+	if (schedule_splits_backward(shape) && shape->chunks > 2 && rank == shape->ranks - 1)
 		buffers.gradients += shape->ranks * 3 / 5;
 	if (buffers.activations > all_activations)
 		buffers.activations = all_activations;
@@ -238,7 +239,8 @@ static double unsplit_time(const struct pipeline_shape *shape, double turn)
  * work, since the last rank has nothing to do before. With fewer micro-batches than ranks there
  * are too few weights. Where a forward takes less than either part of a backward, forwards wait for
  * both in turns. */
-static double zero_bubble_time(const struct pipeline_shape *shape, const struct action_times *times)
+static double schedule_zero_bubble_time(const struct pipeline_shape *shape,
+					const struct action_times *times)
 {
 	int ranks = shape->ranks, count = shape->micro_batches;
 	double gap =
@@ -256,7 +258,7 @@ static double zero_bubble_time(const struct pipeline_shape *shape, const struct 
 double schedule_step_time(const struct pipeline_shape *shape, const struct action_times *times)
 {
 	if (shape->schedule == TUTTI_ZERO_BUBBLE)
-		return zero_bubble_time(shape, times);
+		return schedule_zero_bubble_time(shape, times);
 	return unsplit_time(shape, times->forward + times->inputs + times->weights);
 }
 

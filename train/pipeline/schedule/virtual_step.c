@@ -51,7 +51,8 @@ static struct channel *channel_of(const struct virtual_world *world, int rank, e
 	return &world->channels[rank * DIRECTIONS + (int)way];
 }
 
-static void post_next(struct virtual_world *world, int rank, enum direction way, double now)
+static void virtual_step_post_next(struct virtual_world *world, int rank, enum direction way,
+				   double now)
 {
 	struct channel *channel = channel_of(world, rank, way);
 
@@ -74,7 +75,7 @@ static double virtual_step_arrival(const struct virtual_world *world, const stru
 }
 
 /* Whether this rank has done what the action builds on. */
-static bool is_prepared(const struct virtual_world *world, const struct action *action)
+static bool virtual_step_is_prepared(const struct virtual_world *world, const struct action *action)
 {
 	const struct task *task = task_of(world, action->stage, action->micro_batch);
 
@@ -136,9 +137,9 @@ static void virtual_step_finish(struct virtual_world *world, int rank, const str
 	if (!action_releases(world->shape, action))
 		return;
 	if (action->stage > 0)
-		post_next(world, rank, ACTIVATIONS, end);
+		virtual_step_post_next(world, rank, ACTIVATIONS, end);
 	if (action->stage < schedule_stages(world->shape) - 1)
-		post_next(world, rank, GRADIENTS, end);
+		virtual_step_post_next(world, rank, GRADIENTS, end);
 }
 
 static void virtual_step_count_held(struct virtual_world *world, int rank, int *held,
@@ -157,7 +158,7 @@ static bool virtual_step_advance(struct virtual_world *world, int rank, int *hel
 	const struct action *action = &world->lists[rank].at[me->done];
 	double start = me->ends, room, there;
 
-	if (me->done == world->lists[rank].count || !is_prepared(world, action))
+	if (me->done == world->lists[rank].count || !virtual_step_is_prepared(world, action))
 		return false;
 	if ((room = room_at(world, rank, action)) < 0)
 		return false;
@@ -180,7 +181,7 @@ static bool virtual_step_advance(struct virtual_world *world, int rank, int *hel
 	return true;
 }
 
-static bool prepare_channel(struct virtual_world *world, int rank, enum direction way)
+static bool virtual_step_prepare_channel(struct virtual_world *world, int rank, enum direction way)
 {
 	struct channel *channel = channel_of(world, rank, way);
 	const struct action_list *list = &world->lists[rank];
@@ -199,7 +200,7 @@ static bool prepare_channel(struct virtual_world *world, int rank, enum directio
 		posted = way == ACTIVATIONS ? world->buffers[rank].activations
 					    : world->buffers[rank].gradients;
 	for (int i = 0; i < posted; i++)
-		post_next(world, rank, way, 0);
+		virtual_step_post_next(world, rank, way, 0);
 	return true;
 }
 
@@ -216,7 +217,8 @@ static bool virtual_step_prepare(struct virtual_world *world)
 		for (int way = 0; way < DIRECTIONS; way++)
 			world->tasks[i].sent[way] = world->tasks[i].posted[way] = NEVER;
 	for (int i = 0; i < ranks * DIRECTIONS; i++)
-		if (!prepare_channel(world, i / DIRECTIONS, (enum direction)(i % DIRECTIONS)))
+		if (!virtual_step_prepare_channel(world, i / DIRECTIONS,
+						  (enum direction)(i % DIRECTIONS)))
 			return false;
 	return true;
 }
