@@ -14,8 +14,8 @@ static struct {
 	ucp_context_h context;
 	ucp_worker_h worker;
 	ucp_ep_h to_callee; /* of rank 0 */
-	int served;
-	time_t idle_since; /* 0: it was not idle */
+	int served, unsent; /* answers; of those, which UCX still keeps */
+	time_t idle_since;  /* 0: it was not idle */
 	/* Of rank 0: answers come in the order of the calls. */
 	uint8_t answers[RPC_PERF_IN_FLIGHT][RPC_PERF_SHORT];
 	void *requests[RPC_PERF_IN_FLIGHT];
@@ -58,6 +58,7 @@ static void rpc_ucx_answer_sent(void *request, ucs_status_t status, void *copy)
 	(void)status;
 	ucp_request_free(request);
 	free(copy);
+	ucx.unsent--;
 }
 
 static void rpc_ucx_send_answer(ucp_ep_h to, const void *data, size_t bytes)
@@ -70,7 +71,11 @@ static void rpc_ucx_send_answer(ucp_ep_h to, const void *data, size_t bytes)
 
 	memcpy(copy, data, bytes);
 	void *request = ucp_am_send_nbx(to, ANSWER, NULL, 0, copy, bytes, &param);
-	if (!UCS_PTR_IS_PTR(request))
+	if (UCS_PTR_IS_ERR(request))
+		rpc_ucx_fail("an answer", UCS_PTR_STATUS(request));
+	if (UCS_PTR_IS_PTR(request))
+		ucx.unsent++;
+	else
 		free(copy);
 	ucx.served++;
 }
@@ -210,7 +215,7 @@ static int rpc_ucx_serve(int calls, size_t bytes)
 	(void)bytes;
 	ucx.idle_since = 0;
 	ucx.served = 0;
-	while (ucx.served < calls)
+	while (ucx.served < calls || ucx.unsent)
 		rpc_ucx_progress();
 	/* Answers, and what else the peer waits for, may not have gone out yet. */
 	rpc_ucx_finish(ucp_worker_flush_nbx(ucx.worker, &whole));
