@@ -73,7 +73,7 @@ void auth_derive(uint8_t out[TUTTI_KEY_BYTES], const uint8_t key[TUTTI_KEY_BYTES
 	crypto_auth_hmacsha512256_final(&state, out);
 }
 
-static struct transcript transcript_of(const struct auth *a, const char label[LABEL_BYTES])
+static struct transcript auth_transcript_of(const struct auth *a, const char label[LABEL_BYTES])
 {
 	struct transcript t;
 
@@ -86,7 +86,7 @@ static struct transcript transcript_of(const struct auth *a, const char label[LA
 
 static void auth_mac(const struct auth *a, const char label[LABEL_BYTES], uint8_t out[MAC_BYTES])
 {
-	struct transcript t = transcript_of(a, label);
+	struct transcript t = auth_transcript_of(a, label);
 	crypto_auth(out, (const uint8_t *)&t, sizeof t, a->key);
 }
 
@@ -94,7 +94,7 @@ static void auth_mac(const struct auth *a, const char label[LABEL_BYTES], uint8_
 static tutti_status auth_verify(const struct auth *a, const char label[LABEL_BYTES],
 				const uint8_t claimed[MAC_BYTES])
 {
-	struct transcript t = transcript_of(a, label);
+	struct transcript t = auth_transcript_of(a, label);
 	if (crypto_auth_verify(claimed, (const uint8_t *)&t, sizeof t, a->key) != 0)
 		return TUTTI_ERR_AUTH;
 	return TUTTI_OK;

@@ -52,7 +52,7 @@ static const char *env_name_of(size_t i)
 	return i < NUMBERS ? numbers[i].name : texts[i - NUMBERS].name;
 }
 
-static tutti_status unknown_name(const char *name)
+static tutti_status env_unknown_name(const char *name)
 {
 	struct nearest nearest = {.typed = name, .bytes = strlen(name), .limit = 5};
 	char list[ERROR_BYTES] = "";
@@ -94,13 +94,13 @@ static tutti_status env_check_names(void)
 		for (size_t i = 0; i < NAMES && !is_known; i++)
 			is_known = strcmp(name, env_name_of(i)) == 0;
 		if (!is_known)
-			return unknown_name(name);
+			return env_unknown_name(name);
 	}
 	return TUTTI_OK;
 }
 
 /* The factor of a suffix; 0 if it is unknown. */
-static int64_t suffix_factor(const char *suffix, bool is_bytes)
+static int64_t env_suffix_factor(const char *suffix, bool is_bytes)
 {
 	static const char letters[] = "KMG";
 	const char *letter;
@@ -113,7 +113,7 @@ static int64_t suffix_factor(const char *suffix, bool is_bytes)
 	return letter ? INT64_C(1) << 10 * (letter - letters + 1) : 0;
 }
 
-static tutti_status bad_number(const struct number *n, const char *text, const char *what)
+static tutti_status env_bad_number(const struct number *n, const char *text, const char *what)
 {
 	bool is_bytes = strcmp(n->unit, "bytes") == 0;
 	bool is_flag = strcmp(n->unit, "0 or 1") == 0;
@@ -138,14 +138,14 @@ static tutti_status env_load_number(const struct number *n, const char *text, in
 	if (!text)
 		return TUTTI_OK;
 	if (!isdigit((unsigned char)*text) && *text != '-')
-		return bad_number(n, text, "is not a number");
+		return env_bad_number(n, text, "is not a number");
 	errno = 0;
 	v = strtoll(text, &end, 10);
-	factor = suffix_factor(end, strcmp(n->unit, "bytes") == 0);
+	factor = env_suffix_factor(end, strcmp(n->unit, "bytes") == 0);
 	if (end == text || factor == 0)
-		return bad_number(n, text, "is not a number");
+		return env_bad_number(n, text, "is not a number");
 	if (errno == ERANGE || v < n->min / factor || v > n->max / factor || v * factor < n->min)
-		return bad_number(n, text, "is out of range");
+		return env_bad_number(n, text, "is out of range");
 	*value = v * factor;
 	return TUTTI_OK;
 }
@@ -178,7 +178,7 @@ static tutti_status env_load_text(const struct env_text *t, const char *text, co
 	return TUTTI_OK;
 }
 
-static enum log_level level_named(const char *name)
+static enum log_level env_level_named(const char *name)
 {
 	if (!name)
 		return LOG_NOTICE;
@@ -201,6 +201,6 @@ tutti_status env_load(struct env *env)
 	if (loaded.tls)
 		TRY(tls_load());
 	*env = loaded;
-	log_set_level(level_named(env->log));
+	log_set_level(env_level_named(env->log));
 	return TUTTI_OK;
 }

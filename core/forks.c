@@ -28,7 +28,7 @@ static void forks_close_all(size_t word)
 
 /* Nothing but the calling thread is here, and locks of the others may be held for ever. Closing
  * says nothing to the other end as long as the parent has the socket; shutting down would. */
-static void in_child(void)
+static void forks_in_child(void)
 {
 	forks_is_orphan |= atomic_load(&communicators) > 0;
 	for (size_t word = 0; word < OWNED_WORDS; word++)
@@ -39,7 +39,7 @@ static void in_child(void)
 /* Without memory for it a child is not told apart: nothing that works is refused for that. */
 static void forks_ask_to_be_told(void)
 {
-	int error = pthread_atfork(NULL, NULL, in_child);
+	int error = pthread_atfork(NULL, NULL, forks_in_child);
 
 	(void)error;
 }

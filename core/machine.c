@@ -115,7 +115,7 @@ bool process_has_ended(int pid)
 #define FIELD_START_CODE  26
 #define FIELD_START_STACK 28 /* 0 where this process may not know it */
 
-static uint64_t stat_field(const char *at, int field)
+static uint64_t machine_stat_field(const char *at, int field)
 {
 	for (int i = FIELD_STATE; at && i < field; i++)
 		if ((at = strchr(at, ' ')))
@@ -133,9 +133,9 @@ struct process_look process_look(int pid)
 	at = pid > 0 ? machine_read_stat(path, text, sizeof text) : NULL;
 	if (!at)
 		return look;
-	uint64_t stack = stat_field(at, FIELD_START_STACK);
+	uint64_t stack = machine_stat_field(at, FIELD_START_STACK);
 	look.is_stopped = *at == 'T' || *at == 't';
-	look.program = stack ? stack ^ stat_field(at, FIELD_START_CODE) << 16 : 0;
+	look.program = stack ? stack ^ machine_stat_field(at, FIELD_START_CODE) << 16 : 0;
 	return look;
 }
 

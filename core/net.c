@@ -17,7 +17,7 @@
 #define POLL_MAX_MS  3600000
 #define PAUSE_MAX_MS 50
 
-static int one_poll(int fd, short events, uint64_t deadline_ns)
+static int net_one_poll(int fd, short events, uint64_t deadline_ns)
 {
 	struct pollfd p = {.fd = fd, .events = events};
 	return poll(&p, 1, cancel_poll_ms(deadline_ns, POLL_MAX_MS));
@@ -26,7 +26,7 @@ static int one_poll(int fd, short events, uint64_t deadline_ns)
 tutti_status net_wait(int fd, short events, uint64_t deadline_ns)
 {
 	for (;;) {
-		int rc = one_poll(fd, events, deadline_ns);
+		int rc = net_one_poll(fd, events, deadline_ns);
 		if (rc > 0)
 			return TUTTI_OK;
 		if (rc < 0 && errno != EINTR)
@@ -40,7 +40,7 @@ tutti_status net_wait(int fd, short events, uint64_t deadline_ns)
 
 bool net_has_caller(int listen_fd)
 {
-	return one_poll(listen_fd, POLLIN, 0) > 0;
+	return net_one_poll(listen_fd, POLLIN, 0) > 0;
 }
 
 void net_pause(int attempt, uint64_t deadline_ns)
@@ -118,7 +118,8 @@ tutti_status net_recv_all(int fd, void *data, size_t bytes, uint64_t deadline_ns
 #define FDS_MAX   64
 #define RINGS_MAX 64
 
-static tutti_status unix_address(const char *name, struct sockaddr_un *address, socklen_t *length)
+static tutti_status net_unix_address(const char *name, struct sockaddr_un *address,
+				     socklen_t *length)
 {
 	size_t n = strlen(name);
 
@@ -133,7 +134,7 @@ static tutti_status unix_address(const char *name, struct sockaddr_un *address, 
 	return TUTTI_OK;
 }
 
-static tutti_status unix_socket(int *fd)
+static tutti_status net_unix_socket(int *fd)
 {
 	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	return *fd >= 0 ? TUTTI_OK : fail_errno("cannot make a Unix socket (socket)");
@@ -145,8 +146,8 @@ tutti_status net_unix_listen(const char *name, int backlog, int *fd)
 	socklen_t length = 0; /* as gcc does not see that fail() never returns OK */
 	int s;
 
-	TRY(unix_address(name, &address, &length));
-	TRY(unix_socket(&s));
+	TRY(net_unix_address(name, &address, &length));
+	TRY(net_unix_socket(&s));
 	const char *call = bind(s, (struct sockaddr *)&address, length) < 0 ? "bind"
 			   : listen(s, backlog) < 0                         ? "listen"
 									    : NULL;
@@ -168,8 +169,8 @@ tutti_status net_unix_connect(const char *name, int *fd)
 	socklen_t length = 0; /* as gcc does not see that fail() never returns OK */
 	int s, error;
 
-	TRY(unix_address(name, &address, &length));
-	TRY(unix_socket(&s));
+	TRY(net_unix_address(name, &address, &length));
+	TRY(net_unix_socket(&s));
 	do
 		error = connect(s, (struct sockaddr *)&address, length) < 0 ? errno : 0;
 	while (error == EINTR);
@@ -190,7 +191,7 @@ tutti_status net_unix_doorbell(const char *name, int *fd)
 	socklen_t length = 0; /* as gcc does not see that fail() never returns OK */
 	int s;
 
-	TRY(unix_address(name, &address, &length));
+	TRY(net_unix_address(name, &address, &length));
 	s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (s < 0)
 		return fail_errno("cannot make a Unix socket (socket)");
@@ -209,7 +210,7 @@ void net_unix_ring(int fd, const char *name)
 	struct sockaddr_un address;
 	socklen_t length = 0;
 
-	if (unix_address(name, &address, &length) != TUTTI_OK)
+	if (net_unix_address(name, &address, &length) != TUTTI_OK)
 		return;
 	ssize_t n = sendto(fd, "", 1, MSG_NOSIGNAL, (struct sockaddr *)&address, length);
 	(void)n;

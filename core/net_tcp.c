@@ -68,7 +68,7 @@ tutti_status net_look_up(const char *host, int port, int flags, struct addrinfo 
 }
 
 /* -1 with errno. */
-static int port_of(int fd)
+static int net_tcp_port_of(int fd)
 {
 	struct sockaddr_storage address;
 	socklen_t length = sizeof address;
@@ -144,7 +144,7 @@ static int net_tcp_bind_at(const struct addrinfo *at, const struct listen_place 
 /* The same on any port. A reserved one is held while others are tried, or it would come again. */
 static int net_tcp_bind_anywhere(const struct addrinfo *at, const struct listen_place *place)
 {
-	int fd = net_tcp_bind_at(at, place), port = fd < 0 ? -1 : port_of(fd), other;
+	int fd = net_tcp_bind_at(at, place), port = fd < 0 ? -1 : net_tcp_port_of(fd), other;
 
 	if (fd >= 0 && port < 0)
 		return net_fail_listen(fd, place, "getsockname");
@@ -224,7 +224,7 @@ tutti_status net_listen(const char *host, int port, int backlog, int *fd, int *b
 	}
 	*fd = listener;
 	if (bound_port)
-		*bound_port = port ? port : port_of(listener);
+		*bound_port = port ? port : net_tcp_port_of(listener);
 	return TUTTI_OK;
 }
 

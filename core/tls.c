@@ -168,7 +168,7 @@ static tutti_status tls_load_library(struct tls_library *library)
 /* OpenSSL sees the socket as a BIO that reads from it and writes into a buffer of ours, which goes
  * into the socket when OpenSSL is done. */
 
-static int socket_read(BIO *bio, char *to, int bytes)
+static int tls_socket_read(BIO *bio, char *to, int bytes)
 {
 	struct tls *t = openssl.BIO_get_data(bio);
 	ssize_t n;
@@ -187,7 +187,7 @@ static int socket_read(BIO *bio, char *to, int bytes)
 	return (int)n;
 }
 
-static int socket_write(BIO *bio, const char *from, int bytes)
+static int tls_socket_write(BIO *bio, const char *from, int bytes)
 {
 	struct tls *t = openssl.BIO_get_data(bio);
 	size_t room = tls_room(t->records) - TLS_RECORD_BYTES - t->out_end;
@@ -246,7 +246,7 @@ static bool tls_has_aes(void)
 }
 
 /* The key in the form in which OpenSSL takes it; NULL if there is no memory. */
-static SSL_SESSION *session_of(SSL *of)
+static SSL_SESSION *tls_session_of(SSL *of)
 {
 	const struct tls *t = openssl.SSL_get_ex_data(of, 0);
 	const SSL_CIPHER *cipher = openssl.SSL_CIPHER_find(of, cipher_of_key);
@@ -267,7 +267,7 @@ static int tls_use_key(SSL *of, const EVP_MD *hash, const unsigned char **id, si
 	(void)hash; /* the second time that it is asked, the one that was chosen: SHA-256 */
 	*id = (const unsigned char *)identity;
 	*id_bytes = sizeof identity - 1;
-	*session = session_of(of);
+	*session = tls_session_of(of);
 	return *session != NULL;
 }
 
@@ -276,7 +276,7 @@ static int tls_find_key(SSL *of, const unsigned char *id, size_t id_bytes, SSL_S
 	*session = NULL;
 	if (id_bytes != sizeof identity - 1 || memcmp(id, identity, id_bytes) != 0)
 		return 1; /* another identity: there is none */
-	*session = session_of(of);
+	*session = tls_session_of(of);
 	return *session != NULL;
 }
 
@@ -289,8 +289,8 @@ static long tls_context_control(BIO *bio, int command, long number, void *pointe
 static bool tls_make_method(void)
 {
 	method = openssl.BIO_meth_new(BIO_TYPE_SOURCE_SINK | 127, "tutti socket");
-	return method && openssl.BIO_meth_set_read(method, socket_read) &&
-	       openssl.BIO_meth_set_write(method, socket_write) &&
+	return method && openssl.BIO_meth_set_read(method, tls_socket_read) &&
+	       openssl.BIO_meth_set_write(method, tls_socket_write) &&
 	       openssl.BIO_meth_set_ctrl(method, tls_context_control);
 }
 
@@ -443,7 +443,7 @@ static void tls_prepare(struct tls *t)
 }
 
 /* errno, or 0 if the other end has said that it is over. */
-static int error_of(struct tls *t)
+static int tls_error_of(struct tls *t)
 {
 	bool is_over;
 
@@ -468,7 +468,7 @@ int tls_handshake(struct tls *t)
 
 	tls_prepare(t);
 	rc = openssl.SSL_do_handshake(t->ssl);
-	error = rc == 1 ? 0 : error_of(t);
+	error = rc == 1 ? 0 : tls_error_of(t);
 	if (tls_socket_flush(t) != 0 && (rc == 1 || error == EAGAIN))
 		return -1;
 	tls_count_sent(t);
@@ -553,7 +553,7 @@ static bool tls_seal(struct tls *t, struct tls_place *p)
 		}
 		tls_prepare(t);
 		if (openssl.SSL_write_ex(t->ssl, from, bytes, &done) != 1 || done != bytes) {
-			error_of(t);
+			tls_error_of(t);
 			errno = t->write_error = t->lost ? t->lost : EBADMSG;
 			return false;
 		}
@@ -608,7 +608,7 @@ static bool tls_open_some(struct tls *t, int (*how)(SSL *, void *, size_t, size_
 	tls_prepare(t);
 	if (how(t->ssl, to, bytes, got) == 1)
 		return true;
-	errno = error_of(t);
+	errno = tls_error_of(t);
 	if (errno != EAGAIN) {
 		t->has_ended = true;
 		t->error = errno;

@@ -95,7 +95,7 @@ struct wait_policy wait_policy_on(int threads, int cores)
 		.spin_ns = SPIN_NS_SHARED, .yields = YIELDS_SHARED, .shares_cores = true};
 }
 
-static inline void pause_core(void)
+static inline void wait_pause_core(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
 	__builtin_ia32_pause();
@@ -162,7 +162,7 @@ static bool wait_yield_to_ranks(struct wait *w)
 bool wait_again_for(struct wait *w, bool is_near)
 {
 	if (!is_near && wait_may_spin(w)) {
-		pause_core();
+		wait_pause_core();
 		return true;
 	}
 	if (w->yields == w->policy.yields)

@@ -40,21 +40,21 @@ int cuda_channels_device(int wanted)
 	return cuda_device_of_stream(&device, NULL, NULL) == TUTTI_OK ? device->ordinal : -1;
 }
 
-static size_t staging_unit(int size)
+static size_t channels_staging_unit(int size)
 {
 	return (size_t)4 * CHANNEL_ALIGN * (size_t)size;
 }
 
 static size_t channel_staging(int size, size_t staging_bytes)
 {
-	size_t unit = staging_unit(size);
+	size_t unit = channels_staging_unit(size);
 	size_t units = staging_bytes / CHANNELS_MOST / unit;
 
 	return (units ? units : 1) * unit;
 }
 
 /* Behind what kernels use; alike on all ranks, whose windows are. */
-static size_t place_stages(struct cuda_channels *c, int size)
+static size_t channels_place_stages(struct cuda_channels *c, int size)
 {
 	size_t used = channel_segment_bytes((uint32_t)size, CHANNELS_MOST, c->staging);
 
@@ -131,7 +131,7 @@ tutti_status cuda_channels_create(struct cuda_channels **out, struct cuda_part *
 	c->staging_config = staging_bytes;
 	tutti_status status = cuda_device_open(&c->device, ordinal);
 	if (status == TUTTI_OK)
-		status = cuda_segment_take(&c->segment, c->device, place_stages(c, size));
+		status = cuda_segment_take(&c->segment, c->device, channels_place_stages(c, size));
 	if (status == TUTTI_OK)
 		status = channels_make_stream(c);
 	if (status == TUTTI_OK)
@@ -362,7 +362,7 @@ tutti_status cuda_channels_connect(struct cuda_channels *c, const struct cuda_pa
 	c->rank = rank;
 	c->size = size;
 	c->named = named;
-	c->staging -= c->staging % staging_unit(size); /* it was made for more ranks */
+	c->staging -= c->staging % channels_staging_unit(size); /* it was made for more ranks */
 	TRY(channels_check_parts(c, parts));
 	unsigned wanted = c->size == 1 ? 0 : channels_count_wanted(c, parts);
 	bool by_turns = c->size > 1 && (cuda_turns_are_needed(parts, c->size) || wanted == 0);

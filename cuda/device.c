@@ -75,7 +75,7 @@ static bool device_has(CUdevice number, CUdevice_attribute attribute)
 }
 
 /* Memory for multicast comes in this unit; 0: there is none. Kernels need sm_90 for it. */
-static size_t multicast_unit(CUdevice number, CUmemAllocationHandleType types)
+static size_t cuda_device_multicast_unit(CUdevice number, CUmemAllocationHandleType types)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUmemAllocationHandleType plain = types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -97,7 +97,7 @@ static size_t multicast_unit(CUdevice number, CUmemAllocationHandleType types)
 }
 
 /* Attributes that an old driver does not know are not there. */
-static struct cuda_pieces pieces_of(CUdevice number)
+static struct cuda_pieces cuda_device_pieces_of(CUdevice number)
 {
 	struct cuda_pieces pieces = {.types = 0};
 
@@ -107,7 +107,7 @@ static struct cuda_pieces pieces_of(CUdevice number)
 		pieces.types |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	if (device_has(number, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED))
 		pieces.types |= CU_MEM_HANDLE_TYPE_FABRIC;
-	pieces.unit = multicast_unit(number, pieces.types);
+	pieces.unit = cuda_device_multicast_unit(number, pieces.types);
 	pieces.has_multicast = pieces.unit > 0;
 	pieces.reaches_adapters =
 		device_has(number, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
@@ -124,7 +124,7 @@ static tutti_status device_make(struct cuda_device *device)
 	CUDA_TRY(device_get_attribute, &device->multiprocessors,
 		 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, number);
 	device->has_mps = device_has(number, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
-	device->pieces = pieces_of(number);
+	device->pieces = cuda_device_pieces_of(number);
 	if (cuda->device_get_attribute(&device->writes_ordering,
 				       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING,
 				       number) != CUDA_SUCCESS)
@@ -197,7 +197,7 @@ static struct cuda_device *device_with(CUcontext context)
 }
 
 /* The number that cuda_device_open takes, of the device that a context is of. */
-static tutti_status ordinal_of(CUcontext context, int *ordinal)
+static tutti_status cuda_device_ordinal_of(CUcontext context, int *ordinal)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUcontext popped;
@@ -215,7 +215,7 @@ static tutti_status ordinal_of(CUcontext context, int *ordinal)
 	return fail(TUTTI_ERR_UNSUPPORTED, "there are more than %d CUDA devices", CUDA_DEVICES_MAX);
 }
 
-static tutti_status invalid_capture(void)
+static tutti_status cuda_device_invalid_capture(void)
 {
 	return fail(TUTTI_ERR_INVALID,
 		    "the capture that call.stream takes part in is invalid, by an earlier "
@@ -234,7 +234,7 @@ tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream,
 	} else {
 		CUresult error = cuda->stream_get_ctx(stream, &context);
 		if (error == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
-			return invalid_capture();
+			return cuda_device_invalid_capture();
 		TRY(cuda_status(error, "stream_get_ctx"));
 	}
 	if (context && (*device = device_with(context)))
@@ -244,7 +244,7 @@ tutti_status cuda_device_of_stream(struct cuda_device **device, CUstream stream,
 			    "a default stream is meant, but no device is current in this thread");
 	if (!context)
 		return cuda_device_of(device, ptr);
-	TRY(ordinal_of(context, &ordinal));
+	TRY(cuda_device_ordinal_of(context, &ordinal));
 	TRY(cuda_device_open(device, ordinal));
 	if ((*device)->context != context)
 		return fail(
@@ -269,7 +269,7 @@ tutti_status cuda_capture_of(CUstream stream, uint64_t *id)
 
 	CUDA_TRY(stream_get_capture_info, stream, &status, id, NULL, NULL, NULL);
 	if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
-		return invalid_capture();
+		return cuda_device_invalid_capture();
 	if (status == CU_STREAM_CAPTURE_STATUS_NONE)
 		*id = 0;
 	return TUTTI_OK;

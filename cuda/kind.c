@@ -39,8 +39,8 @@ static tutti_status cuda_queue_open(struct memory_queue **queue)
 	return TUTTI_OK;
 }
 
-static tutti_status line_on(struct cuda_queue *q, struct cuda_device *device,
-			    struct cuda_line **line)
+static tutti_status kind_line_on(struct cuda_queue *q, struct cuda_device *device,
+				 struct cuda_line **line)
 {
 	if (!q->lines[device->ordinal])
 		TRY(cuda_line_create(&q->lines[device->ordinal], device));
@@ -49,7 +49,7 @@ static tutti_status line_on(struct cuda_queue *q, struct cuda_device *device,
 }
 
 /* Where it is to run: at its destination, or at the source of a copy to the host. */
-static tutti_status device_for(const struct memory_io *io, struct cuda_device **device)
+static tutti_status kind_device_for(const struct memory_io *io, struct cuda_device **device)
 {
 	if (io->op == MEMORY_AFTER)
 		return cuda_device_of_stream(device, io->dst, io->src[0]);
@@ -58,15 +58,15 @@ static tutti_status device_for(const struct memory_io *io, struct cuda_device **
 	return cuda_device_of(device, io->dst);
 }
 
-static tutti_status queue_post(struct cuda_queue *q, struct memory_io *io)
+static tutti_status kind_queue_post(struct cuda_queue *q, struct memory_io *io)
 {
 	struct cuda_device *device;
 	struct cuda_line *line;
 
-	TRY(device_for(io, &device));
+	TRY(kind_device_for(io, &device));
 	if (io->op == MEMORY_ALLOC)
 		return cuda_blocks_take(&q->blocks, device, false, io->io.bytes, &io->io.buf);
-	TRY(line_on(q, device, &line));
+	TRY(kind_line_on(q, device, &line));
 	return cuda_line_post(line, io);
 }
 
@@ -78,7 +78,7 @@ static void cuda_queue_post(struct memory_queue *queue, struct memory_io *io,
 
 	if (io->op == MEMORY_FREE)
 		cuda_blocks_give(&q->blocks, io->io.buf);
-	else if ((status = queue_post(q, io)) != TUTTI_OK)
+	else if ((status = kind_queue_post(q, io)) != TUTTI_OK)
 		snprintf(q->base.error, sizeof q->base.error, "%s", last_error());
 	if (status != TUTTI_OK || io->op == MEMORY_FREE || io->op == MEMORY_ALLOC)
 		tutti_done_push(done, &io->io, status);
@@ -115,7 +115,8 @@ static void cuda_queue_close(struct memory_queue *queue)
 	free(q);
 }
 
-static void *queue_take(struct memory_queue *queue, bool is_host, size_t bytes, const void *near)
+static void *kind_queue_take(struct memory_queue *queue, bool is_host, size_t bytes,
+			     const void *near)
 {
 	struct cuda_queue *q = cuda_queue_of(queue);
 	struct cuda_device *device;
@@ -130,12 +131,12 @@ static void *queue_take(struct memory_queue *queue, bool is_host, size_t bytes, 
 /* near is memory of the device that is to copy from and to it. */
 static void *cuda_host_alloc(struct memory_queue *queue, size_t bytes, const void *near)
 {
-	return queue_take(queue, true, bytes, near);
+	return kind_queue_take(queue, true, bytes, near);
 }
 
 static void *cuda_device_alloc(struct memory_queue *queue, size_t bytes, const void *near)
 {
-	return queue_take(queue, false, bytes, near);
+	return kind_queue_take(queue, false, bytes, near);
 }
 
 static void cuda_device_free(struct memory_queue *queue, void *ptr)
@@ -167,7 +168,7 @@ tutti_status cuda_stream_join(const struct memory_io *io, void *stream, const vo
 /* A blocking copy of the program's, from pageable memory, may return before its bytes are there,
  * and an adapter does not wait in the driver's order. (What this is refused for has no such
  * copies.) */
-static void order_copies(const void *ptr)
+static void kind_order_copies(const void *ptr)
 {
 	unsigned yes = 1;
 
@@ -188,7 +189,7 @@ static tutti_status cuda_dma_buf(struct memory_dma_buf *out, void *ptr, size_t b
 
 	out->offset = (uintptr_t)ptr - from;
 	if (error == CUDA_SUCCESS) {
-		order_copies(ptr);
+		kind_order_copies(ptr);
 		return TUTTI_OK;
 	}
 	cuda->get_error_name(error, &name);

@@ -24,7 +24,8 @@
 /* A block has this to do at the least: 16 bytes a thread, several times. */
 #define BLOCK_BYTES (64u << 10)
 
-static unsigned blocks_for(const struct cuda_device *device, enum cuda_kernel kernel, size_t bytes)
+static unsigned cuda_line_blocks_for(const struct cuda_device *device, enum cuda_kernel kernel,
+				     size_t bytes)
 {
 	size_t blocks = bytes / BLOCK_BYTES + 1, most = (size_t)device->blocks_at_once[kernel];
 
@@ -39,7 +40,8 @@ static tutti_status cuda_line_reduce_launch(const struct cuda_device *device, CU
 
 	if (!io->count)
 		return TUTTI_OK;
-	return cuda_launch(device, kernel, blocks_for(device, kernel, bytes), stream, args);
+	return cuda_launch(device, kernel, cuda_line_blocks_for(device, kernel, bytes), stream,
+			   args);
 }
 
 static tutti_status cuda_reduce_wide(const struct cuda_device *device, CUstream stream,
@@ -105,7 +107,7 @@ static tutti_status cuda_scale(const struct cuda_device *device, CUstream stream
 
 #define LAZY_LOOK_NS 20000 /* sooner than one that waits for room goes to sleep */
 
-static struct memory_io *memory_io_of(struct tutti_io *io)
+static struct memory_io *cuda_line_memory_io_of(struct tutti_io *io)
 {
 	return (struct memory_io *)io;
 }
@@ -233,12 +235,12 @@ static tutti_status line_ended(struct cuda_line *line, struct tutti_io *io, char
 			       size_t error_bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
-	CUevent event = memory_io_of(io)->ticket;
+	CUevent event = cuda_line_memory_io_of(io)->ticket;
 	CUresult result = cuda->event_query(event);
 
 	if (result == CUDA_ERROR_NOT_READY)
 		return TUTTI_IN_PROGRESS;
-	line->prompt -= !cuda_line_is_lazy(memory_io_of(io));
+	line->prompt -= !cuda_line_is_lazy(cuda_line_memory_io_of(io));
 	cuda_line_give_event(line, event);
 	tutti_status status = cuda_status(result, "event_query");
 	if (status != TUTTI_OK)
@@ -294,7 +296,7 @@ static int cuda_line_finish_after(struct cuda_line *line, struct tutti_done *don
 	int count = 0;
 
 	for (struct tutti_io **at = &line->after, *io; (io = *at);) {
-		const void *stream = memory_io_of(io)->dst;
+		const void *stream = cuda_line_memory_io_of(io)->dst;
 		tutti_status status = line_is_busy(&busy, stream)
 					      ? TUTTI_IN_PROGRESS
 					      : line_ended(line, io, error, error_bytes);
@@ -360,7 +362,7 @@ static void line_drain(struct cuda_line *line)
 static void line_forget(struct cuda_line *line, struct tutti_io *list)
 {
 	for (; list; list = list->next)
-		cuda_line_give_event(line, memory_io_of(list)->ticket);
+		cuda_line_give_event(line, cuda_line_memory_io_of(list)->ticket);
 }
 
 void cuda_line_cancel(struct cuda_line *line)

@@ -6,7 +6,7 @@
 /* A block has so much to do at the least: 512 threads, 16 bytes each, several times. */
 #define BLOCK_BYTES (32u << 10)
 
-static uint32_t lanes_of(uint64_t bytes)
+static uint32_t cuda_messages_lanes_of(uint64_t bytes)
 {
 	uint64_t chunks = (bytes + MESSAGE_SLOT_BYTES - 1) / MESSAGE_SLOT_BYTES;
 
@@ -46,7 +46,7 @@ unsigned cuda_messages_fill(struct messages_args *args, const struct cuda_messag
 	assert(n >= 1 && n <= MESSAGES_MOST && most >= 1);
 	args->n_queues = args->n_lanes = 0;
 	for (unsigned i = 0; i < n; i++) {
-		uint32_t lanes = lanes_of(messages[i].bytes);
+		uint32_t lanes = cuda_messages_lanes_of(messages[i].bytes);
 		bytes += messages[i].bytes;
 		args->n_lanes = lanes > args->n_lanes ? lanes : args->n_lanes;
 		if (!cuda_messages_has_queue(args, &messages[i]))

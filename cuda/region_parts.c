@@ -76,8 +76,8 @@ const struct region_way region_by_ipc = {.number = 1,
 
 /* An address is reserved, the memory is mapped there, and the device gets access. */
 
-static tutti_status mapping_map(CUdeviceptr address, const struct cuda_device *device,
-				CUmemGenericAllocationHandle handle, size_t bytes)
+static tutti_status region_parts_mapping_map(CUdeviceptr address, const struct cuda_device *device,
+					     CUmemGenericAllocationHandle handle, size_t bytes)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device->ordinal},
@@ -102,7 +102,7 @@ static tutti_status cuda_mapping_make(struct cuda_mapping *mapping,
 	CUdeviceptr address;
 
 	CUDA_TRY(mem_address_reserve, &address, bytes, alignment, 0, 0);
-	tutti_status status = mapping_map(address, device, handle, bytes);
+	tutti_status status = region_parts_mapping_map(address, device, handle, bytes);
 	if (status != TUTTI_OK) {
 		cuda->mem_address_free(address, bytes);
 		return status;
@@ -175,8 +175,8 @@ static bool cuda_is_refused(CUresult error)
  * memory it is gives it back when it likes. Other processes get a descriptor; where none comes
  * through, as between containers, they use a fabric handle, if the GPU has those. */
 
-static CUmemAllocationProp prop_of(const struct cuda_device *device,
-				   CUmemAllocationHandleType types)
+static CUmemAllocationProp region_parts_prop_of(const struct cuda_device *device,
+						CUmemAllocationHandleType types)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .requestedHandleTypes = types,
@@ -190,7 +190,7 @@ static tutti_status region_pieces_create(struct region_memory *m, size_t bytes,
 					 CUmemAllocationHandleType types, CUresult *error)
 {
 	const struct cuda_driver *cuda = cuda_driver();
-	CUmemAllocationProp prop = prop_of(m->device, types);
+	CUmemAllocationProp prop = region_parts_prop_of(m->device, types);
 	size_t unit;
 
 	*error = cuda->mem_get_allocation_granularity(&unit, &prop,
@@ -444,7 +444,7 @@ bool region_may_still_run(const struct cuda_channels *c)
 /* When the part may be given back: now (0), or later. A rank whose call was aborted may move bytes
  * at the multicast address a little longer: it does not wait while it moves. Without this rank's
  * memory there it would fault. At its own mappings it finds the memory of others. */
-static uint64_t due_of(const struct region_part *p)
+static uint64_t region_parts_due_of(const struct region_part *p)
 {
 	bool is_shared = p->multicast.handle && p->channels && p->channels->has_failed;
 
@@ -454,7 +454,7 @@ static uint64_t due_of(const struct region_part *p)
 static void region_parts_leave_channels(struct region_part *p)
 {
 	p->is_lost |= region_may_still_run(p->channels);
-	p->due_ns = due_of(p);
+	p->due_ns = region_parts_due_of(p);
 	p->channels = NULL;
 }
 

@@ -227,8 +227,8 @@ static void regions_go_on(struct region_part *p, struct cuda_region *own, enum r
 	own->has_multicast = has_multicast;
 }
 
-static tutti_status step_map(struct cuda_channels *c, struct region_part *p,
-			     const struct cuda_region *regions, struct cuda_region *own)
+static tutti_status regions_step_map(struct cuda_channels *c, struct region_part *p,
+				     const struct cuda_region *regions, struct cuda_region *own)
 {
 	bool is_made = regions[0].has_multicast;
 
@@ -238,8 +238,8 @@ static tutti_status step_map(struct cuda_channels *c, struct region_part *p,
 	return TUTTI_OK;
 }
 
-static void step_bind(const struct cuda_channels *c, struct region_part *p,
-		      const struct cuda_region *regions, struct cuda_region *own)
+static void regions_step_bind(const struct cuda_channels *c, struct region_part *p,
+			      const struct cuda_region *regions, struct cuda_region *own)
 {
 	bool all = regions_all_have_multicast(c, regions);
 
@@ -249,8 +249,8 @@ static void step_bind(const struct cuda_channels *c, struct region_part *p,
 		cuda_multicast_end(&p->multicast, &p->memory);
 }
 
-static tutti_status step_use(const struct cuda_channels *c, struct region_part *p,
-			     const struct cuda_region *regions, struct cuda_region *own)
+static tutti_status regions_step_use(const struct cuda_channels *c, struct region_part *p,
+				     const struct cuda_region *regions, struct cuda_region *own)
 {
 	bool all = regions_all_have_multicast(c, regions);
 
@@ -266,12 +266,12 @@ static tutti_status regions_take_step(struct cuda_channels *c, struct region_par
 {
 	switch (p->step) {
 	case REGION_MAP:
-		return step_map(c, p, regions, own);
+		return regions_step_map(c, p, regions, own);
 	case REGION_BIND:
-		step_bind(c, p, regions, own);
+		regions_step_bind(c, p, regions, own);
 		return TUTTI_OK;
 	default:
-		return step_use(c, p, regions, own);
+		return regions_step_use(c, p, regions, own);
 	}
 }
 

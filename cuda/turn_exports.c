@@ -41,7 +41,7 @@ static bool turn_exports_is_used(const struct cuda_channels *c, const struct cud
 	return o->base && (int32_t)(finished - o->last) < 0;
 }
 
-static uint64_t buffer_id(CUdeviceptr pointer)
+static uint64_t turn_exports_buffer_id(CUdeviceptr pointer)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	unsigned long long id = 0;
@@ -76,7 +76,7 @@ static void turn_exports_look_at_one_more(struct cuda_channels *c)
 	int slot = (int)(turns->looked++ % TURN_OFFERS);
 	struct cuda_offer *o = &turns->offers[slot];
 
-	if (!o->base || turn_exports_is_used(c, o) || buffer_id(o->base) == o->id)
+	if (!o->base || turn_exports_is_used(c, o) || turn_exports_buffer_id(o->base) == o->id)
 		return;
 	turn_exports_publish(c->segment->page.page, slot, NULL);
 	o->base = 0;
@@ -133,7 +133,7 @@ uint64_t cuda_turn_offer(struct cuda_channels *c, const void *ptr)
 
 	if (!turn_exports_may_offer(c) || !cuda_has_ipc_handle(pointer) ||
 	    cuda_driver()->mem_get_address_range(&base, &bytes, pointer) != CUDA_SUCCESS ||
-	    !(id = buffer_id(base)))
+	    !(id = turn_exports_buffer_id(base)))
 		return CHANNEL_NOWHERE;
 	turn_exports_look_at_one_more(c);
 	struct cuda_offer *o = turn_exports_find(c->turns, base, id);

@@ -133,7 +133,7 @@ tutti_status cuda_turn_page_open(struct turn_page **out, uint32_t pid, uint32_t 
 	return TUTTI_OK;
 }
 
-static struct file *file_of(const struct turn_page *page)
+static struct file *turn_page_file_of(const struct turn_page *page)
 {
 	struct file *file = files;
 
@@ -160,7 +160,7 @@ static tutti_status turn_page_pin(struct file *file, const struct turn_page *pag
 tutti_status cuda_turn_page_pin(struct turn_page *page, CUdeviceptr *address)
 {
 	pthread_mutex_lock(&lock);
-	struct file *file = file_of(page);
+	struct file *file = turn_page_file_of(page);
 	tutti_status status = file ? turn_page_pin(file, page, address)
 				   : fail(TUTTI_ERR_INTERNAL, "flags that are in no file");
 	pthread_mutex_unlock(&lock);

@@ -39,7 +39,7 @@ bool cuda_turns_are_needed(const struct cuda_part *parts, int size)
 }
 
 /* A flag is a word of 64 bits. */
-static bool streams_await_flags(const struct cuda_channels *c)
+static bool turns_streams_await_flags(const struct cuda_channels *c)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	CUdevice number;
@@ -61,7 +61,7 @@ void cuda_turns_describe(const struct cuda_channels *c, struct cuda_part *part)
 	const struct cuda_turn_page *own = &c->segment->page;
 
 	part->pid = (uint32_t)getpid();
-	if (!own->page || !streams_await_flags(c))
+	if (!own->page || !turns_streams_await_flags(c))
 		return;
 	part->page = (uint64_t)(uintptr_t)own->page;
 	part->page_token = own->page->token;
@@ -89,7 +89,7 @@ static tutti_status turns_find_page(struct cuda_channels *c, const struct cuda_p
 }
 
 /* The first rank on r's GPU. */
-static int leader_of(const struct cuda_part *parts, int r)
+static int turns_leader_of(const struct cuda_part *parts, int r)
 {
 	int leader = 0;
 
@@ -102,9 +102,9 @@ static void turns_find_leaders(struct cuda_channels *c, const struct cuda_part *
 {
 	struct cuda_turns *turns = c->turns;
 
-	turns->leader = leader_of(parts, c->rank);
+	turns->leader = turns_leader_of(parts, c->rank);
 	for (int r = 0; r < c->size; r++) {
-		int leader = leader_of(parts, r);
+		int leader = turns_leader_of(parts, r);
 		if (leader == r)
 			turns->leaders |= 1u << r;
 		if (leader == c->rank)
@@ -276,13 +276,13 @@ static tutti_status turns_put(struct batch *batch, CUstream stream)
 }
 
 /* In r's page. */
-static CUdeviceptr posted_of(const struct cuda_channels *c, int r, int by)
+static CUdeviceptr turns_posted_of(const struct cuda_channels *c, int r, int by)
 {
 	return c->turns->pages[r] + offsetof(struct turn_page, posted) +
 	       (size_t)by * sizeof(struct turn_flag);
 }
 
-static CUdeviceptr done_of(const struct cuda_channels *c, int r, int by)
+static CUdeviceptr turns_done_of(const struct cuda_channels *c, int r, int by)
 {
 	return c->turns->pages[r] + offsetof(struct turn_page, done) +
 	       (size_t)by * sizeof(struct turn_flag);
@@ -297,7 +297,7 @@ static void turns_post(const struct cuda_channels *c, struct batch *batch, uint3
 {
 	for (int r = 0; r < c->size; r++)
 		if (turns_leads(c->turns, r))
-			turns_add_write(batch, posted_of(c, r, c->rank), turn_mark(turn));
+			turns_add_write(batch, turns_posted_of(c, r, c->rank), turn_mark(turn));
 }
 
 /* A rank whose process has ended posts no more. */
@@ -305,7 +305,7 @@ static void turns_await_ranks(const struct cuda_channels *c, struct batch *batch
 {
 	for (int r = 0; r < c->size; r++)
 		if (r != c->rank)
-			turns_add_wait(batch, posted_of(c, c->rank, r),
+			turns_add_wait(batch, turns_posted_of(c, c->rank, r),
 				       c->turns->is_cut[r] ? TURN_RELEASED : turn_awaited(turn));
 }
 
@@ -313,7 +313,7 @@ static void turns_await_leaders(const struct cuda_channels *c, struct batch *bat
 {
 	for (int r = 0; r < c->size; r++)
 		if (turns_leads(c->turns, r))
-			turns_add_wait(batch, done_of(c, c->rank, r), turn_awaited(turn));
+			turns_add_wait(batch, turns_done_of(c, c->rank, r), turn_awaited(turn));
 }
 
 static void turns_say_finished(const struct cuda_channels *c, struct batch *batch, uint32_t turn)
@@ -324,20 +324,20 @@ static void turns_say_finished(const struct cuda_channels *c, struct batch *batc
 
 /* ---- the posting of a call ---- */
 
-static bool leaders_are_here(const struct cuda_channels *c)
+static bool turns_leaders_are_here(const struct cuda_channels *c)
 {
 	return c->is_one_gpu && c->turns->is_here[c->turns->leader];
 }
 
 /* All leaders read send, and the one of this GPU writes recv. Sums of several GPUs in place are
  * staged: one leader would write where another one still reads. */
-static void place_buffers(struct cuda_channels *c, struct lines_args *a)
+static void turns_place_buffers(struct cuda_channels *c, struct lines_args *a)
 {
 	const struct cuda_turns *turns = c->turns;
 
 	if (a->send_place == CHANNEL_NOWHERE && !a->is_scaled)
-		a->send_place = leaders_are_here(c) ? channel_place(0, (uintptr_t)a->send)
-						    : cuda_turn_offer(c, a->send);
+		a->send_place = turns_leaders_are_here(c) ? channel_place(0, (uintptr_t)a->send)
+							  : cuda_turn_offer(c, a->send);
 	if (a->recv_place == CHANNEL_NOWHERE)
 		a->recv_place = turns->is_here[turns->leader] ? channel_place(0, (uintptr_t)a->recv)
 							      : cuda_turn_offer(c, a->recv);
@@ -357,7 +357,7 @@ static void turns_fill_posting(const struct cuda_channels *c, const struct lines
 			(struct turn_peer){a->send_offset[r], a->recv_offset[r], a->recv_bytes[r]};
 }
 
-static uint32_t finished_of(const struct cuda_channels *c)
+static uint32_t turns_finished_of(const struct cuda_channels *c)
 {
 	return atomic_load((_Atomic uint32_t *)&c->segment->page.page->finished);
 }
@@ -368,7 +368,8 @@ static uint32_t turns_take_slot(struct cuda_channels *c)
 	struct cuda_turns *turns = c->turns;
 	uint32_t slot = turns->calls++ % TURN_CALLS;
 
-	assert((int32_t)(finished_of(c) - turns->last[slot]) >= 0 || turns->calls <= TURN_CALLS);
+	assert((int32_t)(turns_finished_of(c) - turns->last[slot]) >= 0 ||
+	       turns->calls <= TURN_CALLS);
 	return slot;
 }
 
@@ -402,16 +403,16 @@ static uint32_t turns_fill_in(struct cuda_channels *c, const struct cuda_channel
 	a->copiers = turn_copiers(share);
 	uint32_t chunks = turns_count_chunks(a, share);
 	turns->last_turn = turns->last[a->slot] = turn_mark(turns->turn + chunks - 1);
-	place_buffers(c, &a->lines);
+	turns_place_buffers(c, &a->lines);
 	turns_fill_posting(c, &a->lines, &c->segment->page.page->postings[a->slot]);
 	return chunks;
 }
 
 /* ---- calls ---- */
 
-static tutti_status launch_phase(const struct cuda_channels *c, struct turn_args *a,
-				 const struct cuda_channels_launch *l, CUstream stream,
-				 enum turn_phase phase)
+static tutti_status turns_launch_phase(const struct cuda_channels *c, struct turn_args *a,
+				       const struct cuda_channels_launch *l, CUstream stream,
+				       enum turn_phase phase)
 {
 	a->phase = phase;
 	return cuda_launch(c->device, CUDA_KERNEL_turn, l->blocks, stream, a);
@@ -424,17 +425,17 @@ static tutti_status turns_take_turn(const struct cuda_channels *c, struct turn_a
 	struct batch batch = {.count = 0};
 
 	if (a->lines.send_place == CHANNEL_NOWHERE)
-		TRY(launch_phase(c, a, l, stream, TURN_STAGE));
+		TRY(turns_launch_phase(c, a, l, stream, TURN_STAGE));
 	turns_post(c, &batch, a->turn);
 	if (turns_leads(c->turns, c->rank)) {
 		turns_await_ranks(c, &batch, a->turn);
 		TRY(turns_put(&batch, stream));
-		TRY(launch_phase(c, a, l, stream, TURN_MOVE));
+		TRY(turns_launch_phase(c, a, l, stream, TURN_MOVE));
 	}
 	turns_await_leaders(c, &batch, a->turn);
 	if (a->lines.recv_place == CHANNEL_NOWHERE) {
 		TRY(turns_put(&batch, stream));
-		TRY(launch_phase(c, a, l, stream, TURN_TAKE));
+		TRY(turns_launch_phase(c, a, l, stream, TURN_TAKE));
 	}
 	if (is_last)
 		turns_say_finished(c, &batch, a->turn);
@@ -473,7 +474,7 @@ bool cuda_turns_are_running(const struct cuda_channels *c, uint64_t *ended)
 	const struct cuda_turns *turns = c->turns;
 	struct turn_page *page = turns->views[turns->leader];
 
-	*ended = finished_of(c);
+	*ended = turns_finished_of(c);
 	return *ended != atomic_load((_Atomic uint32_t *)&page->posted[c->rank].turn);
 }
 

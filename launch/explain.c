@@ -23,7 +23,7 @@ struct seat {
 	int node, local, thread;
 };
 
-static int threads_of(const struct table *t)
+static int explain_threads_of(const struct table *t)
 {
 	return t->options->local_ranks ? t->options->local_ranks : 1;
 }
@@ -38,47 +38,47 @@ static int explain_process_of(const struct table *t, const struct seat *s)
 	return s->node * t->options->ranks + s->local;
 }
 
-static int rank_cell(const struct table *t, const struct seat *s, char *cell)
+static int explain_rank_cell(const struct table *t, const struct seat *s, char *cell)
 {
-	return explain_number(cell, explain_process_of(t, s) * threads_of(t) + s->thread);
+	return explain_number(cell, explain_process_of(t, s) * explain_threads_of(t) + s->thread);
 }
 
-static int local_rank_cell(const struct table *t, const struct seat *s, char *cell)
+static int explain_local_rank_cell(const struct table *t, const struct seat *s, char *cell)
 {
-	return explain_number(cell, s->local * threads_of(t) + s->thread);
+	return explain_number(cell, s->local * explain_threads_of(t) + s->thread);
 }
 
-static int node_cell(const struct table *t, const struct seat *s, char *cell)
+static int explain_node_cell(const struct table *t, const struct seat *s, char *cell)
 {
 	(void)t;
 	return explain_number(cell, s->node);
 }
 
-static int process_cell(const struct table *t, const struct seat *s, char *cell)
+static int explain_process_cell(const struct table *t, const struct seat *s, char *cell)
 {
 	return explain_number(cell, explain_process_of(t, s));
 }
 
-static int thread_cell(const struct table *t, const struct seat *s, char *cell)
+static int explain_thread_cell(const struct table *t, const struct seat *s, char *cell)
 {
 	(void)t;
 	return explain_number(cell, s->thread);
 }
 
-static int world_cell(const struct table *t, const struct seat *s, char *cell)
+static int explain_world_cell(const struct table *t, const struct seat *s, char *cell)
 {
 	(void)s;
 	return explain_number(cell, options_size(t->options));
 }
 
-static int local_world_cell(const struct table *t, const struct seat *s, char *cell)
+static int explain_local_world_cell(const struct table *t, const struct seat *s, char *cell)
 {
 	(void)s;
-	return explain_number(cell, t->options->ranks * threads_of(t));
+	return explain_number(cell, t->options->ranks * explain_threads_of(t));
 }
 
 /* With --nnodes each machine has a tuttirun of its own, and this one knows its own name only. */
-static int host_cell(const struct table *t, const struct seat *s, char *cell)
+static int explain_host_cell(const struct table *t, const struct seat *s, char *cell)
 {
 	bool is_here = !t->hosts && s->node == t->options->node_rank;
 
@@ -88,7 +88,7 @@ static int host_cell(const struct table *t, const struct seat *s, char *cell)
 				  : "?");
 }
 
-static int cpus_cell(const struct table *t, const struct seat *s, char *cell)
+static int explain_cpus_cell(const struct table *t, const struct seat *s, char *cell)
 {
 	bool is_known = !t->hosts && s->node == t->options->node_rank;
 
@@ -106,23 +106,24 @@ static const struct column {
 	bool is_of_several;
 } columns[] = {
 	{"rank", "which of all ranks it is: RANK, tutti_rank(). Rank 0's node is node 0",
-	 "which of all ranks it is: tutti_rank(), process * T + thread", rank_cell, false},
+	 "which of all ranks it is: tutti_rank(), process * T + thread", explain_rank_cell, false},
 	{"local rank",
 	 "which of its node's ranks: LOCAL_RANK, tutti_local_rank(). It chooses the GPU",
-	 "which of its node's ranks: tutti_local_rank()", local_rank_cell, false},
-	{"node", "which node it is on: NODE_RANK, tutti_node_rank()", NULL, node_cell, false},
-	{"process", "which of all processes it is in: RANK, of WORLD_SIZE", NULL, process_cell,
-	 true},
-	{"thread", "which of its process's: comms[thread] of tutti_init_all()", NULL, thread_cell,
-	 true},
-	{"world size", "how many ranks there are: WORLD_SIZE, tutti_size()",
-	 "how many ranks there are: tutti_size()", world_cell, false},
-	{"local world size", "how many on its node: LOCAL_WORLD_SIZE, tutti_local_size()",
-	 "how many on its node: tutti_local_size()", local_world_cell, false},
-	{"host", "the machine that is the node; ?: its own tuttirun knows it", NULL, host_cell,
+	 "which of its node's ranks: tutti_local_rank()", explain_local_rank_cell, false},
+	{"node", "which node it is on: NODE_RANK, tutti_node_rank()", NULL, explain_node_cell,
 	 false},
+	{"process", "which of all processes it is in: RANK, of WORLD_SIZE", NULL,
+	 explain_process_cell, true},
+	{"thread", "which of its process's: comms[thread] of tutti_init_all()", NULL,
+	 explain_thread_cell, true},
+	{"world size", "how many ranks there are: WORLD_SIZE, tutti_size()",
+	 "how many ranks there are: tutti_size()", explain_world_cell, false},
+	{"local world size", "how many on its node: LOCAL_WORLD_SIZE, tutti_local_size()",
+	 "how many on its node: tutti_local_size()", explain_local_world_cell, false},
+	{"host", "the machine that is the node; ?: its own tuttirun knows it", NULL,
+	 explain_host_cell, false},
 	{"CPUs", "that its process may use; any: it is bound to none; ?: its node decides", NULL,
-	 cpus_cell, false},
+	 explain_cpus_cell, false},
 };
 #define COLUMNS ((int)(sizeof columns / sizeof columns[0]))
 
@@ -183,12 +184,12 @@ static void explain_print_table(const struct table *t)
 		width[i] = (int)strlen(columns[i].name);
 	for (s = (struct seat){0}; s.node < o->nodes; s.node++)
 		for (s.local = 0; s.local < o->ranks; s.local++)
-			for (s.thread = 0; s.thread < threads_of(t); s.thread++)
+			for (s.thread = 0; s.thread < explain_threads_of(t); s.thread++)
 				explain_widen(t, &s, width);
 	explain_print_head(t, width);
 	for (s = (struct seat){0}; s.node < o->nodes; s.node++)
 		for (s.local = 0; s.local < o->ranks; s.local++)
-			for (s.thread = 0; s.thread < threads_of(t); s.thread++)
+			for (s.thread = 0; s.thread < explain_threads_of(t); s.thread++)
 				explain_print_row(t, &s, width);
 }
 
@@ -210,7 +211,7 @@ int launch_explain(const struct start *start, const struct hosts *hosts)
 
 	if (gethostname(t.own_name, sizeof t.own_name - 1) != 0)
 		snprintf(t.own_name, sizeof t.own_name, "this machine");
-	explain_print_count(t.options, threads_of(&t));
+	explain_print_count(t.options, explain_threads_of(&t));
 	explain_print_meanings(&t);
 	putchar('\n');
 	explain_print_table(&t);

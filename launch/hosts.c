@@ -17,7 +17,7 @@
 
 /* It asks for no password, which nobody would see, and notices within a minute that a machine does
  * not answer, or is gone. */
-static const char *ssh_of(const struct hosts *h)
+static const char *hosts_ssh_of(const struct hosts *h)
 {
 	return h->options->ssh ? h->options->ssh
 			       : "ssh -o BatchMode=yes -o ConnectTimeout=60 "
@@ -197,7 +197,7 @@ static int hosts_find_program(struct hosts *h)
 	h->path[n] = '\0';
 	if (hosts_write_command(h) != 0)
 		return 1;
-	h->ssh = strdup(ssh_of(h));
+	h->ssh = strdup(hosts_ssh_of(h));
 	h->words = calloc(h->ssh ? strlen(h->ssh) + 3 : 1, sizeof *h->words);
 	return h->ssh && h->words ? 0 : hosts_no_memory();
 }
@@ -227,7 +227,7 @@ char **hosts_command(struct hosts *h, int host)
 		h->words[n++] = h->path;
 		h->words[n++] = "--agent";
 	} else {
-		strcpy(h->ssh, ssh_of(h));
+		strcpy(h->ssh, hosts_ssh_of(h));
 		for (word = strtok_r(h->ssh, " ", &save); word; word = strtok_r(NULL, " ", &save))
 			h->words[n++] = word;
 		h->words[n++] = h->name[host];

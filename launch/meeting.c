@@ -76,7 +76,7 @@ int meeting_renew(struct meeting *m)
 	return m->secret[0] ? meeting_make_secret(m->secret) : 0;
 }
 
-static bool was_chosen(void)
+static bool meeting_was_chosen(void)
 {
 	const char *chosen = getenv(MEETING_CHOSEN);
 
@@ -105,7 +105,7 @@ int meeting_prepare(struct meeting *m, const struct options *o)
 {
 	*m = (struct meeting){.reserved = FRESH_PORT_NONE, .port = o->master_port};
 	m->host = o->master_host ? o->master_host : netaddr_loopback();
-	m->is_chosen = o->is_agent && was_chosen();
+	m->is_chosen = o->is_agent && meeting_was_chosen();
 	if ((o->nodes == 1 || options_start_hosts(o)) && !options_have_secret() &&
 	    meeting_make_secret(m->secret) != 0)
 		return 1;

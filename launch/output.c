@@ -44,7 +44,7 @@ int rank_log_open(struct log_file *log, const char *folder, int rank, bool is_ag
 	return 1;
 }
 
-static void rank_log_write(struct log_file *log, const char *data, size_t bytes)
+static void output_rank_log_write(struct log_file *log, const char *data, size_t bytes)
 {
 	while (log->fd >= 0 && bytes > 0) {
 		ssize_t n = write(log->fd, data, bytes);
@@ -175,7 +175,7 @@ bool stream_pump(struct stream *s)
 		return false;
 	}
 	if (s->log)
-		rank_log_write(s->log, s->data + s->bytes, (size_t)n);
+		output_rank_log_write(s->log, s->data + s->bytes, (size_t)n);
 	s->bytes += (size_t)n;
 	stream_pass(s);
 	return true;

@@ -40,7 +40,7 @@ static const char *progress_time_text(uint64_t s, char text[32])
 }
 
 /* Ranks of hosts tell their own tuttirun that they have joined. */
-static const char *joined_text(const struct ranks *r, bool are_hosts, char text[32])
+static const char *progress_joined_text(const struct ranks *r, bool are_hosts, char text[32])
 {
 	int joined = 0;
 
@@ -63,7 +63,7 @@ void progress_draw(struct progress *p, const struct ranks *r, bool are_hosts)
 	if (r->out.is_mid_line || r->err.is_mid_line || r->out.bytes || r->err.bytes)
 		return;
 	snprintf(line, sizeof line, WIPE "tuttirun: %d of %d %s run%s, %s", r->alive, r->n,
-		 are_hosts ? "hosts" : "ranks", joined_text(r, are_hosts, joined),
+		 are_hosts ? "hosts" : "ranks", progress_joined_text(r, are_hosts, joined),
 		 progress_time_text((now - p->began_ms) / 1000, time));
 	progress_print(line);
 	p->is_shown = true;

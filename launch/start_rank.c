@@ -118,7 +118,7 @@ static void start_rank_no_pipe(void)
 	fputs(".\n", stderr);
 }
 
-static int pipes_open(struct pipes *p, bool needs_input)
+static int start_rank_pipes_open(struct pipes *p, bool needs_input)
 {
 	*p = (struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
 	if (pipe2(p->out, O_CLOEXEC) == 0 && pipe2(p->err, O_CLOEXEC) == 0 &&
@@ -128,7 +128,7 @@ static int pipes_open(struct pipes *p, bool needs_input)
 	return -1;
 }
 
-static void pipes_close(struct pipes *p)
+static void start_rank_pipes_close(struct pipes *p)
 {
 	start_rank_close_both(p->out);
 	start_rank_close_both(p->err);
@@ -186,8 +186,8 @@ static int start_rank_started(struct pipes *p, const char *program)
 	return error == ENOENT ? 127 : 126;
 }
 
-static void stream_init(struct stream *stream, struct sink *sink, int fd, const struct options *o,
-			struct rank *rank)
+static void start_rank_stream_init(struct stream *stream, struct sink *sink, int fd,
+				   const struct options *o, struct rank *rank)
 {
 	stream->fd = fd;
 	stream->sink = sink;
@@ -222,8 +222,10 @@ static void start_rank_keep_pipes(struct ranks *ranks, const struct start *s, st
 {
 	struct rank *rank = &ranks->rank[local];
 
-	stream_init(&rank->out, &ranks->out, start_rank_keep(&p->out[0]), s->options, rank);
-	stream_init(&rank->err, &ranks->err, start_rank_keep(&p->err[0]), s->options, rank);
+	start_rank_stream_init(&rank->out, &ranks->out, start_rank_keep(&p->out[0]), s->options,
+			       rank);
+	start_rank_stream_init(&rank->err, &ranks->err, start_rank_keep(&p->err[0]), s->options,
+			       rank);
 	if (s->hosts)
 		rank->control_fd = start_rank_keep(&p->in[1]);
 	else if (p->in[1] >= 0)
@@ -237,8 +239,9 @@ int start_rank(struct ranks *ranks, const struct start *s, int local, int restar
 	struct pipes p;
 	int code;
 
-	if (pipes_open(&p, needs_pipe) != 0 || start_rank_tell_agent(s, &p, local) != 0) {
-		pipes_close(&p);
+	if (start_rank_pipes_open(&p, needs_pipe) != 0 ||
+	    start_rank_tell_agent(s, &p, local) != 0) {
+		start_rank_pipes_close(&p);
 		return 1;
 	}
 	rank->pid = fork();
@@ -251,13 +254,13 @@ int start_rank(struct ranks *ranks, const struct start *s, int local, int restar
 		fprintf(stderr, "tuttirun: %s cannot be started: %s.\n", rank->name,
 			strerror(errno));
 		rank->pid = 0;
-		pipes_close(&p);
+		start_rank_pipes_close(&p);
 		return 1;
 	}
 	setpgid(rank->pid, rank->pid); /* here as well: signals may be due before it has run */
 	start_rank_keep_pipes(ranks, s, &p, local);
 	code = start_rank_started(&p, s->hosts ? *hosts_command(s->hosts, local)
 					       : *s->options->program);
-	pipes_close(&p);
+	start_rank_pipes_close(&p);
 	return code;
 }

@@ -104,7 +104,7 @@ static int tuttirun_bind_ranks(struct start *start, struct bindings **bindings)
 
 /* To supervise, a host is a rank whose program is ssh. Its tuttirun keeps the time; where it does
  * not, this one does. */
-static struct options options_of_hosts(const struct options *o, const struct hosts *hosts)
+static struct options tuttirun_options_of_hosts(const struct options *o, const struct hosts *hosts)
 {
 	return (struct options){
 		.ranks = hosts->n,
@@ -160,9 +160,9 @@ static int tuttirun_run_here(struct start *start)
 	return code;
 }
 
-static int run_on_hosts(struct start *start, struct hosts *hosts)
+static int tuttirun_run_on_hosts(struct start *start, struct hosts *hosts)
 {
-	struct options lead = options_of_hosts(start->options, hosts);
+	struct options lead = tuttirun_options_of_hosts(start->options, hosts);
 	int code;
 
 	if (start->options->explain)
@@ -206,7 +206,7 @@ int main(int argc, char **argv)
 		code = meeting_prepare(&meeting, &options);
 	}
 	if (code == 0)
-		code = hosts.n ? run_on_hosts(&start, &hosts) : tuttirun_run_here(&start);
+		code = hosts.n ? tuttirun_run_on_hosts(&start, &hosts) : tuttirun_run_here(&start);
 	hosts_free(&hosts);
 	return code;
 }

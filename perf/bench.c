@@ -50,16 +50,16 @@ static size_t bench_stride_of(const struct options *o, const struct shape *shape
 	return (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
 }
 
-static size_t burst_bytes(const struct options *o)
+static size_t bench_burst_bytes(const struct options *o)
 {
 	return o->gpus ? GPU_BURST : BURST_BYTES;
 }
 
 /* How many iterations; never more than there is room for their stamps. */
-static int burst_of(const struct bench *b, size_t stride)
+static int bench_burst_of(const struct bench *b, size_t stride)
 {
 	const struct options *o = b->options;
-	size_t n = burst_bytes(o) / stride / (size_t)o->aggregated;
+	size_t n = bench_burst_bytes(o) / stride / (size_t)o->aggregated;
 
 	if (!bench_is_touched(o))
 		n = (size_t)o->iterations;
@@ -70,10 +70,10 @@ static int burst_of(const struct bench *b, size_t stride)
 }
 
 /* The largest that any type's sweep needs: its last size, or a burst. */
-static size_t area_bytes_of(const struct bench *b)
+static size_t bench_area_bytes_of(const struct bench *b)
 {
 	const struct options *o = b->options;
-	size_t most = burst_bytes(o);
+	size_t most = bench_burst_bytes(o);
 
 	if (!collective_has_data(b->collective))
 		return most;
@@ -103,7 +103,7 @@ double bench_needs(const struct options *o, const struct collective *c, int rank
 	size_t works = (size_t)o->aggregated * sizeof *b.works;
 	size_t times = o->percentiles ? latencies_bytes((size_t)o->iterations) : 0;
 
-	return 2.0 * (double)area_bytes_of(&b) + bench_values_share(o, c, ranks) +
+	return 2.0 * (double)bench_area_bytes_of(&b) + bench_values_share(o, c, ranks) +
 	       (double)(works + times + sizeof b);
 }
 
@@ -206,7 +206,7 @@ tutti_status bench_init(struct bench *b, const struct options *o, const struct c
 		.rank = tutti_rank(comm),
 		.ranks = tutti_size(comm),
 	};
-	b->area_bytes = area_bytes_of(b);
+	b->area_bytes = bench_area_bytes_of(b);
 	b->works = calloc((size_t)o->aggregated, sizeof *b->works);
 	if (!b->works)
 		return bench_no_memory(b, (double)o->aggregated * sizeof *b->works,
@@ -268,7 +268,7 @@ static struct operation bench_call(const struct bench *b, const struct sample *s
 }
 
 /* Bytes of each area that so many calls have. */
-static size_t area_used(const struct bench *b, const struct sample *s, int slots)
+static size_t bench_area_used(const struct bench *b, const struct sample *s, int slots)
 {
 	return (size_t)slots * bench_stride_of(b->options, &s->shape, b->values.element_bytes);
 }
@@ -287,7 +287,7 @@ static tutti_status bench_fill(struct bench *b, const struct sample *s, int slot
 			memset(o.recv, POISON, s->shape.recv * b->values.element_bytes);
 		values_fill(&b->values, b->rank, bench_sent(b, s, slot), (void *)o.send);
 	}
-	return b->gpu ? bench_gpu_copy(b, false, area_used(b, s, slots)) : TUTTI_OK;
+	return b->gpu ? bench_gpu_copy(b, false, bench_area_used(b, s, slots)) : TUTTI_OK;
 }
 
 /* Checks the values that arrived, and those that were sent: these must be as they were, where
@@ -413,7 +413,7 @@ static tutti_status bench_verify(struct bench *b, struct sample *s, int n)
 		int slots = n * b->options->aggregated;
 
 		if (b->gpu)
-			TRY(bench_gpu_copy(b, true, area_used(b, s, slots)));
+			TRY(bench_gpu_copy(b, true, bench_area_used(b, s, slots)));
 		s->wrong += bench_count_wrong(b, s, slots);
 		return TUTTI_OK;
 	}
@@ -441,7 +441,7 @@ static tutti_status bench_burst(struct bench *b, struct sample *s, int n)
 
 /* The burst as a graph, which is launched -G times; the first launch is not timed, since with it
  * the graph comes to the GPU. */
-static tutti_status burst_of_graphs(struct bench *b, struct sample *s, int n)
+static tutti_status bench_burst_of_graphs(struct bench *b, struct sample *s, int n)
 {
 	double before = s->seconds;
 	tutti_status status;
@@ -476,7 +476,7 @@ static tutti_status bench_combine(struct bench *b, struct sample *s)
 tutti_status bench_measure(struct bench *b, struct sample *s)
 {
 	const struct options *o = b->options;
-	int most = burst_of(b, bench_stride_of(o, &s->shape, b->values.element_bytes)), n;
+	int most = bench_burst_of(b, bench_stride_of(o, &s->shape, b->values.element_bytes)), n;
 
 	s->wrong = 0;
 	if (!bench_is_touched(o) && collective_has_data(b->collective))
@@ -487,7 +487,7 @@ tutti_status bench_measure(struct bench *b, struct sample *s)
 	b->latencies.count = 0;
 	for (int done = 0; done < o->iterations; done += n) {
 		n = o->iterations - done < most ? o->iterations - done : most;
-		TRY(o->graphs ? burst_of_graphs(b, s, n) : bench_burst(b, s, n));
+		TRY(o->graphs ? bench_burst_of_graphs(b, s, n) : bench_burst(b, s, n));
 	}
 	s->seconds /= (double)o->iterations * o->aggregated * (o->graphs ? o->graphs : 1);
 	TRY(bench_combine(b, s));

@@ -65,7 +65,7 @@ struct perceptron_work {
 };
 
 /* A unit and a parameter for each layer, numbered as the layers. NULL, with an error: no memory. */
-static tutti_model *perceptron_model(void)
+static tutti_model *ddp_step_perceptron_model(void)
 {
 	const int64_t shape[] = {WIDTH, WIDTH};
 	tutti_model *model;
@@ -87,7 +87,7 @@ static tutti_model *perceptron_model(void)
 
 /* First weights of all layers, with which activations stay near 1: relu halves the variance of what
  * it gets. Collective. */
-static tutti_status perceptron_init(tutti_trainer *trainer)
+static tutti_status ddp_step_perceptron_init(tutti_trainer *trainer)
 {
 	float *weights = malloc(sizeof *weights * WEIGHTS);
 	tutti_status status = TUTTI_OK;
@@ -106,14 +106,14 @@ static tutti_status perceptron_init(tutti_trainer *trainer)
 }
 
 /* The inputs of sample number first and those that follow. */
-static void perceptron_fill(float *inputs, size_t first, size_t samples)
+static void ddp_step_perceptron_fill(float *inputs, size_t first, size_t samples)
 {
 	for (size_t s = 0; s < samples; s++)
 		for (size_t i = 0; i < WIDTH; i++)
 			inputs[s * WIDTH + i] = (float)(((first + s) * 31 + i * 17) % 100) / 50;
 }
 
-static float perceptron_dot(const float *a, const float *b)
+static float ddp_step_perceptron_dot(const float *a, const float *b)
 {
 	float sums[16] = {0}, sum = 0;
 	for (int i = 0; i + 16 <= WIDTH; i += 16)
@@ -133,11 +133,11 @@ static void ddp_step_add_scaled(float *to, const float *from, float factor)
 }
 
 /* out = max(0, w in) */
-static void perceptron_forward(const float *w, const float *in, float *out, size_t samples)
+static void ddp_step_perceptron_forward(const float *w, const float *in, float *out, size_t samples)
 {
 	for (size_t row = 0; row < WIDTH; row++)
 		for (size_t s = 0; s < samples; s++) {
-			float z = perceptron_dot(w + row * WIDTH, in + s * WIDTH);
+			float z = ddp_step_perceptron_dot(w + row * WIDTH, in + s * WIDTH);
 			out[s * WIDTH + row] = z > 0 ? z : 0;
 		}
 }
@@ -148,8 +148,8 @@ struct perceptron_grads {
 	float *dw, *dz, *spare;
 };
 
-static void perceptron_backward(const float *w, struct perceptron_grads to, const float *in,
-				const float *out, size_t samples)
+static void ddp_step_perceptron_backward(const float *w, struct perceptron_grads to,
+					 const float *in, const float *out, size_t samples)
 {
 	memset(to.spare, 0, sizeof *to.spare * WIDTH * samples);
 	for (size_t row = 0; row < WIDTH; row++)
@@ -163,7 +163,7 @@ static void perceptron_backward(const float *w, struct perceptron_grads to, cons
 }
 
 /* Of the loss (out - 1)^2 / 2: its sum, and the gradient. */
-static double perceptron_loss(const float *out, float *grad, size_t samples)
+static double ddp_step_perceptron_loss(const float *out, float *grad, size_t samples)
 {
 	double sum = 0;
 
@@ -175,7 +175,7 @@ static double perceptron_loss(const float *out, float *grad, size_t samples)
 }
 
 /* Zeros. */
-static float *perceptron_floats(size_t count)
+static float *ddp_step_perceptron_floats(size_t count)
 {
 	float *made = calloc(count ? count : 1, sizeof *made);
 
@@ -184,15 +184,15 @@ static float *perceptron_floats(size_t count)
 	return made;
 }
 
-static void perceptron_work_create(struct perceptron_work *w, size_t samples)
+static void ddp_step_perceptron_work_create(struct perceptron_work *w, size_t samples)
 {
 	for (int l = 1; l < LAYERS; l++)
-		w->hidden[l] = perceptron_floats(samples * WIDTH);
-	w->dz = perceptron_floats(samples * WIDTH);
-	w->spare = perceptron_floats(samples * WIDTH);
+		w->hidden[l] = ddp_step_perceptron_floats(samples * WIDTH);
+	w->dz = ddp_step_perceptron_floats(samples * WIDTH);
+	w->spare = ddp_step_perceptron_floats(samples * WIDTH);
 }
 
-static void perceptron_work_destroy(struct perceptron_work *w)
+static void ddp_step_perceptron_work_destroy(struct perceptron_work *w)
 {
 	for (int l = 1; l < LAYERS; l++)
 		free(w->hidden[l]);
@@ -201,7 +201,7 @@ static void perceptron_work_destroy(struct perceptron_work *w)
 }
 
 /* Of layer l, which becomes the next one's input; of the last one outputs. */
-static float *perceptron_output(struct perceptron_work *w, int l, float *outputs)
+static float *ddp_step_perceptron_output(struct perceptron_work *w, int l, float *outputs)
 {
 	float *out = l + 1 < LAYERS ? w->hidden[l + 1] : outputs;
 
@@ -210,9 +210,9 @@ static float *perceptron_output(struct perceptron_work *w, int l, float *outputs
 }
 
 /* One step of a trainer, from inputs to outputs; the sum of the losses. */
-static double perceptron_step(tutti_trainer *trainer, const tutti_optimizer *optimizer,
-			      struct perceptron_work *w, const float *inputs, float *outputs,
-			      size_t samples)
+static double ddp_step_perceptron_step(tutti_trainer *trainer, const tutti_optimizer *optimizer,
+				       struct perceptron_work *w, const float *inputs,
+				       float *outputs, size_t samples)
 {
 	double sum;
 
@@ -220,14 +220,14 @@ static double perceptron_step(tutti_trainer *trainer, const tutti_optimizer *opt
 	w->x[0] = inputs;
 	for (int l = 0; l < LAYERS; l++) {
 		MUST(tutti_forward_begin(trainer, l));
-		perceptron_forward(tutti_param_data(trainer, l), w->x[l],
-				   perceptron_output(w, l, outputs), samples);
+		ddp_step_perceptron_forward(tutti_param_data(trainer, l), w->x[l],
+					    ddp_step_perceptron_output(w, l, outputs), samples);
 		MUST(tutti_forward_end(trainer, l));
 	}
-	sum = perceptron_loss(outputs, w->dz, samples);
+	sum = ddp_step_perceptron_loss(outputs, w->dz, samples);
 	for (int l = LAYERS - 1; l >= 0; l--) {
 		MUST(tutti_backward_begin(trainer, l));
-		perceptron_backward(
+		ddp_step_perceptron_backward(
 			tutti_param_data(trainer, l),
 			(struct perceptron_grads){tutti_param_grad(trainer, l), w->dz, w->spare},
 			w->x[l], w->x[l + 1], samples);
@@ -237,16 +237,16 @@ static double perceptron_step(tutti_trainer *trainer, const tutti_optimizer *opt
 	return sum;
 }
 
-static tutti_trainer *perceptron_trainer(tutti_comm *comm)
+static tutti_trainer *ddp_step_perceptron_trainer(tutti_comm *comm)
 {
 	const tutti_train_config config = {.strategy = TUTTI_DDP};
 	tutti_trainer *trainer;
-	tutti_model *model = perceptron_model();
+	tutti_model *model = ddp_step_perceptron_model();
 
 	MUST(model ? TUTTI_OK : TUTTI_ERR_MEMORY);
 	MUST(tutti_trainer_create(&trainer, model, comm, &config));
 	tutti_model_destroy(model);
-	MUST(perceptron_init(trainer));
+	MUST(ddp_step_perceptron_init(trainer));
 	return trainer;
 }
 
@@ -276,8 +276,8 @@ static void ddp_step_measure(void *arg, int way, int round)
 		MUST(tutti_all_reduce(at->gradients, at->gradients, PARAMS, TUTTI_F32, TUTTI_AVG,
 				      at->comm, NULL));
 	else
-		perceptron_step(at->trainers[way], &sgd, &at->work, at->inputs, at->outputs,
-				(size_t)at->options->samples);
+		ddp_step_perceptron_step(at->trainers[way], &sgd, &at->work, at->inputs,
+					 at->outputs, (size_t)at->options->samples);
 	took = (measure_seconds(CLOCK_MONOTONIC) - took) * 1e3;
 	MUST(tutti_all_reduce(&took, &took, 1, TUTTI_F64, TUTTI_MAX, at->comm, NULL));
 	if (round >= 0)
@@ -311,13 +311,13 @@ static int ddp_step_compare(const struct options *o)
 
 	MUST(tutti_init(&at.comm, NULL));
 	MUST(tutti_init(&alone, &one));
-	at.trainers[ALONE] = perceptron_trainer(alone);
-	at.trainers[TOGETHER] = perceptron_trainer(at.comm);
-	at.gradients = perceptron_floats(PARAMS);
-	at.inputs = perceptron_floats(samples * WIDTH);
-	at.outputs = perceptron_floats(samples * WIDTH);
-	perceptron_work_create(&at.work, samples);
-	perceptron_fill(at.inputs, 0, samples);
+	at.trainers[ALONE] = ddp_step_perceptron_trainer(alone);
+	at.trainers[TOGETHER] = ddp_step_perceptron_trainer(at.comm);
+	at.gradients = ddp_step_perceptron_floats(PARAMS);
+	at.inputs = ddp_step_perceptron_floats(samples * WIDTH);
+	at.outputs = ddp_step_perceptron_floats(samples * WIDTH);
+	ddp_step_perceptron_work_create(&at.work, samples);
+	ddp_step_perceptron_fill(at.inputs, 0, samples);
 	if (tutti_local_rank(at.comm) == 0 && !load_start(&load, o->load))
 		return 3;
 	measure_turns(o->rounds, WAYS, ddp_step_measure, &at);
@@ -325,7 +325,7 @@ static int ddp_step_compare(const struct options *o)
 	load_stop(&load);
 	tutti_trainer_destroy(at.trainers[ALONE]);
 	tutti_trainer_destroy(at.trainers[TOGETHER]);
-	perceptron_work_destroy(&at.work);
+	ddp_step_perceptron_work_destroy(&at.work);
 	free(at.gradients);
 	free(at.inputs);
 	free(at.outputs);
@@ -342,14 +342,14 @@ static tutti_status ddp_step_replica_forward(tutti_replica *r)
 
 	w->x[0] = r->inputs;
 	for (int l = 0; l < LAYERS; l++)
-		perceptron_forward(tutti_replica_param(r, l), w->x[l],
-				   perceptron_output(w, l, r->outputs), r->items);
+		ddp_step_perceptron_forward(tutti_replica_param(r, l), w->x[l],
+					    ddp_step_perceptron_output(w, l, r->outputs), r->items);
 	return TUTTI_OK;
 }
 
 static tutti_status ddp_step_replica_loss(tutti_replica *r)
 {
-	r->loss = perceptron_loss(r->outputs, r->output_grads, r->items);
+	r->loss = ddp_step_perceptron_loss(r->outputs, r->output_grads, r->items);
 	return TUTTI_OK;
 }
 
@@ -360,7 +360,7 @@ static tutti_status ddp_step_replica_backward(tutti_replica *r)
 
 	memcpy(w->dz, r->output_grads, r->items * WIDTH * sizeof *w->dz);
 	for (int l = LAYERS - 1; l >= 0 && status == TUTTI_OK; l--) {
-		perceptron_backward(
+		ddp_step_perceptron_backward(
 			tutti_replica_param(r, l),
 			(struct perceptron_grads){tutti_replica_grad(r, l), w->dz, w->spare},
 			w->x[l], w->x[l + 1], r->items);
@@ -387,7 +387,7 @@ static tutti_status ddp_step_replica_init(tutti_trainer *trainer, int replica, v
 {
 	(void)replica;
 	(void)arg;
-	return perceptron_init(trainer);
+	return ddp_step_perceptron_init(trainer);
 }
 
 static const tutti_optimizer adamw = {
@@ -396,7 +396,7 @@ static const tutti_optimizer adamw = {
 static void ddp_step_train_replicas(struct training *t)
 {
 	const struct options *o = &t->options;
-	tutti_data_parallel_config config = {.model = perceptron_model(),
+	tutti_data_parallel_config config = {.model = ddp_step_perceptron_model(),
 					     .forward = ddp_step_replica_forward,
 					     .loss = ddp_step_replica_loss,
 					     .backward = ddp_step_replica_backward,
@@ -428,14 +428,14 @@ static void ddp_step_train_begin(struct training *t)
 		t->rank = (int)rank;
 		t->first = batch * rank / size;
 		t->items = batch * (rank + 1) / size - t->first;
-		t->trainer = perceptron_trainer(t->comms[0]);
+		t->trainer = ddp_step_perceptron_trainer(t->comms[0]);
 	} else {
 		ddp_step_train_replicas(t);
 	}
 	for (int r = 0; r < o->replicas; r++) /* a replica has at most so many */
-		perceptron_work_create(&t->work[r], t->items / (size_t)o->replicas + 1);
-	t->inputs = perceptron_floats(t->items * WIDTH);
-	t->outputs = perceptron_floats(t->items * WIDTH);
+		ddp_step_perceptron_work_create(&t->work[r], t->items / (size_t)o->replicas + 1);
+	t->inputs = ddp_step_perceptron_floats(t->items * WIDTH);
+	t->outputs = ddp_step_perceptron_floats(t->items * WIDTH);
 }
 
 static void ddp_step_train_end(struct training *t)
@@ -444,7 +444,7 @@ static void ddp_step_train_end(struct training *t)
 	tutti_trainer_destroy(t->trainer);
 	for (int r = 0; r < t->options.replicas; r++) {
 		tutti_comm_destroy(t->comms[r]);
-		perceptron_work_destroy(&t->work[r]);
+		ddp_step_perceptron_work_destroy(&t->work[r]);
 	}
 	free(t->inputs);
 	free(t->outputs);
@@ -454,7 +454,8 @@ static double ddp_step_train_ddp(struct training *t)
 {
 	double items = (double)t->items, sum;
 
-	sum = perceptron_step(t->trainer, &adamw, &t->work[0], t->inputs, t->outputs, t->items);
+	sum = ddp_step_perceptron_step(t->trainer, &adamw, &t->work[0], t->inputs, t->outputs,
+				       t->items);
 	MUST(tutti_means(t->trainer, &sum, &items, &sum, 1));
 	return sum;
 }
@@ -489,7 +490,8 @@ static void ddp_step_train_all(struct training *t)
 	int steps = 0;
 
 	for (int s = 0; s < o->steps; s++) {
-		perceptron_fill(t->inputs, (size_t)s * (size_t)o->batch + t->first, t->items);
+		ddp_step_perceptron_fill(t->inputs, (size_t)s * (size_t)o->batch + t->first,
+					 t->items);
 		double mean = ddp_step_train_once(t);
 		steps++;
 		if (s > 0 && s + 1 < o->steps)

@@ -13,7 +13,7 @@
 #define LIMITS_RANKS 8
 #define LIMITS_MOST  128 /* of scale_point */
 
-/* One rank's line of the plainest possible small all_reduce: see raw_all_reduce. */
+/* One rank's line of the plainest possible small all_reduce: see limits_call_raw_all_reduce. */
 struct raw_line {
 	_Alignas(128) _Atomic uint32_t sequence;
 	float payload[4];

@@ -166,8 +166,8 @@ static double limits_bandwidth_seconds_of(const struct memory *m, int cores, siz
 }
 
 /* GB/s of all cores together. False when they were never there together. */
-static bool rate_of(const struct memory *m, int cores, size_t size, enum pattern pattern,
-		    struct spread *rate)
+static bool limits_bandwidth_rate_of(const struct memory *m, int cores, size_t size,
+				     enum pattern pattern, struct spread *rate)
 {
 	static const double counted[PATTERNS] = {3, 1, 2};
 	double seconds[TRIES], bytes = counted[pattern] * (double)sizes[size] * cores;
@@ -194,7 +194,7 @@ static void limits_bandwidth_report(const struct memory *m, int cores, enum patt
 	for (size_t size = 0; size < SIZES; size++) {
 		struct spread rate;
 
-		if (rate_of(m, cores, size, pattern, &rate)) {
+		if (limits_bandwidth_rate_of(m, cores, size, pattern, &rate)) {
 			printf("%s %zu KiB %.1f (median %.1f)", comma, sizes[size] >> 10, rate.best,
 			       rate.middle);
 			limits_bandwidth_figure(names[pattern], cores, sizes[size], rate);

@@ -66,7 +66,7 @@ int limits_flag(struct trial *t)
  * and parity, written, seen and summed, with nothing around it. Both are timed in turns, so that
  * they see the same machine. */
 
-static void raw_all_reduce(struct trial *t, uint32_t sequence, float *data)
+static void limits_call_raw_all_reduce(struct trial *t, uint32_t sequence, float *data)
 {
 	struct raw_line *lines = t->shared->lines[sequence & 1];
 	struct raw_line *mine = &lines[t->rank], *other = &lines[1 - t->rank];
@@ -92,7 +92,7 @@ static double limits_call_time_raw(struct trial *t, uint32_t *sequence)
 	double start = limits_now();
 
 	for (int i = 0; i < limits_call_calls(t); i++)
-		raw_all_reduce(t, ++*sequence, data);
+		limits_call_raw_all_reduce(t, ++*sequence, data);
 	return (limits_now() - start) / limits_call_calls(t);
 }
 

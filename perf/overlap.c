@@ -87,7 +87,7 @@ static void overlap_multiply_wide(const struct setting *at, const float *x, floa
 	}
 }
 
-static float *small_of(const struct setting *at, int rank)
+static float *overlap_small_of(const struct setting *at, int rank)
 {
 	return at->small + (size_t)rank * (size_t)at->rows * (size_t)at->columns;
 }
@@ -98,9 +98,9 @@ static tutti_status overlap_take_block(void *arg, int rank, void *data, size_t c
 
 	(void)count;
 	if (at->scatters)
-		overlap_multiply_wide(at, small_of(at, rank), data);
+		overlap_multiply_wide(at, overlap_small_of(at, rank), data);
 	else
-		overlap_multiply(at, data, small_of(at, rank));
+		overlap_multiply(at, data, overlap_small_of(at, rank));
 	return TUTTI_OK;
 }
 

@@ -24,7 +24,7 @@ struct job {
 	bool is_unwritten; /* the table could not be written; rank 0 has said why */
 };
 
-static struct request request_of(const struct options *o, const struct collective *c)
+static struct request perf_request_of(const struct options *o, const struct collective *c)
 {
 	return (struct request){
 		.collective = c,
@@ -37,7 +37,7 @@ static struct request request_of(const struct options *o, const struct collectiv
 /* Why the library cannot be asked for that measurement; NULL: it can. */
 static const char *perf_refusal(const struct bench *b, const struct sample *s)
 {
-	struct request request = request_of(b->options, b->collective);
+	struct request request = perf_request_of(b->options, b->collective);
 
 	request.dtype = s->dtype;
 	request.op = s->op;
@@ -171,7 +171,7 @@ static const char *perf_impossible(const struct plan *plan, int ranks)
 {
 	const struct options *o = plan->options;
 	const struct collective *c = plan->collective;
-	struct request request = request_of(o, c);
+	struct request request = perf_request_of(o, c);
 	static _Thread_local char text[100];
 
 	if (c->has_root && o->root >= ranks) {

@@ -20,7 +20,7 @@ uint64_t rpc_perf_digest(const uint8_t *data, size_t bytes)
 
 /* ---- messages ---- */
 
-static int messages_call(const void *data, size_t bytes, void *answer)
+static int rpc_ours_messages_call(const void *data, size_t bytes, void *answer)
 {
 	MUST(tutti_send(data, bytes, TUTTI_U8, 1, rpc_perf_comm, NULL));
 	MUST(tutti_recv(answer, rpc_perf_answer_bytes(bytes), TUTTI_U8, 1, rpc_perf_comm, NULL));
@@ -28,7 +28,7 @@ static int messages_call(const void *data, size_t bytes, void *answer)
 }
 
 /* As a callee that does not know the length before: each long payload has new memory. */
-static int messages_serve(int calls, size_t bytes)
+static int rpc_ours_messages_serve(int calls, size_t bytes)
 {
 	uint8_t in[RPC_PERF_SHORT];
 	bool is_short = bytes <= sizeof in;
@@ -118,7 +118,7 @@ static int rpc_ours_end(int slot, void *answer)
 }
 
 const struct rpc_contender rpc_perf_messages = {
-	.name = "messages", .call = messages_call, .serve = messages_serve};
+	.name = "messages", .call = rpc_ours_messages_call, .serve = rpc_ours_messages_serve};
 const struct rpc_contender rpc_perf_calls = {
 	.name = "rpc", .call = rpc_ours_call, .begin = rpc_ours_begin, .end = rpc_ours_end};
 const struct rpc_contender rpc_perf_pool = {.name = "rpc_pool",

@@ -243,7 +243,7 @@ static void rpc_perf_call_all(void)
 	rpc_perf_give_job(-1, 0, 0);
 }
 
-static void serve_all(void)
+static void rpc_perf_serve_all(void)
 {
 	for (;;) {
 		while (sem_wait(&has_job) != 0)
@@ -288,7 +288,7 @@ static void rpc_perf_run(void)
 	if (rank == 0)
 		rpc_perf_call_all();
 	else
-		serve_all();
+		rpc_perf_serve_all();
 	load_stop(&load);
 	MUST(tutti_rpc_shutdown(rpc_perf_rpc, 0));
 	for (int c = 0; c < CONTENDERS_MAX && contenders[c]; c++)

@@ -46,7 +46,7 @@ static double scale_point_pss(void)
 
 /* Kilobytes of memory that ranks share: of all mappings of Tutti's memfds, each file counted once.
  */
-static double shared_kilobytes(void)
+static double scale_point_shared_kilobytes(void)
 {
 	char line[512];
 	double bytes = 0;
@@ -123,7 +123,7 @@ static bool scale_point_measure(struct trial *t, tutti_comm *comm, double before
 	if (is_well && is_alone) {
 		memset(buffer, 1, LARGEST); /* its own pages are not the library's */
 		figures[INIT_KIB] = scale_point_pss() - before - LARGEST / 1024.0;
-		figures[SHARED_KIB] = shared_kilobytes() / t->ranks;
+		figures[SHARED_KIB] = scale_point_shared_kilobytes() / t->ranks;
 	}
 	is_well = is_well && scale_point_use(comm, buffer);
 	if (is_well && is_alone) {
@@ -187,7 +187,7 @@ static int scale_point_threads(struct trial *t)
 	figures[INIT_S] = limits_now() - start;
 	figures[INIT_CPU_S] = (measure_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu) * share;
 	figures[INIT_KIB] = (scale_point_pss() - before) * share;
-	figures[SHARED_KIB] = shared_kilobytes() * share;
+	figures[SHARED_KIB] = scale_point_shared_kilobytes() * share;
 	code = start_threads(comms, t->ranks, scale_point_thread, t);
 	figures[USED_KIB] = (scale_point_pss() - before) * share;
 	figures[DESCRIPTORS] = (opened + scale_point_descriptors()) * share;

@@ -72,7 +72,7 @@ void latencies_add(struct latencies *l, const struct stamps *s, size_t n)
 }
 
 /* The least that so many of a hundred calls do not pass. */
-static double microseconds_at(const struct latencies *l, size_t percent)
+static double stamps_microseconds_at(const struct latencies *l, size_t percent)
 {
 	size_t place = (l->count * percent + 99) / 100;
 
@@ -88,9 +88,9 @@ tutti_status latencies_combine(struct latencies *l, tutti_comm *comm, struct per
 		TRY(tutti_all_reduce(piece, piece, n, TUTTI_F64, TUTTI_MAX, comm, NULL));
 	}
 	qsort(l->ns, l->count, sizeof *l->ns, measure_compare);
-	p->min = microseconds_at(l, 0);
-	p->p50 = microseconds_at(l, 50);
-	p->p99 = microseconds_at(l, 99);
-	p->max = microseconds_at(l, 100);
+	p->min = stamps_microseconds_at(l, 0);
+	p->p50 = stamps_microseconds_at(l, 50);
+	p->p99 = stamps_microseconds_at(l, 99);
+	p->max = stamps_microseconds_at(l, 100);
 	return TUTTI_OK;
 }

@@ -30,7 +30,7 @@ static uint64_t values_mix(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-static uint64_t random_bits(uint64_t a, uint64_t b)
+static uint64_t values_random_bits(uint64_t a, uint64_t b)
 {
 	return values_mix(a * 0x9e3779b97f4a7c15u + values_mix(b + 0x632be59bd9b4e019u));
 }
@@ -47,7 +47,7 @@ static int values_at_most(int n, int64_t max)
 
 /* Sums: active * limit * unit integers are exact, so every partial sum is. Averages of floats are
  * sums of multiples of the number of ranks, where the type has room for that. */
-static void plan_sums(struct maker *m)
+static void values_plan_sums(struct maker *m)
 {
 	int64_t exact = element_exact(m->dtype);
 
@@ -63,13 +63,13 @@ static struct maker values_plan(int ranks, tutti_dtype dtype, tutti_op op, bool 
 	struct maker m = {ranks, dtype, op, is_reduced, ranks, element_exact(dtype), 1};
 
 	if (op == TUTTI_SUM || op == TUTTI_AVG)
-		plan_sums(&m);
+		values_plan_sums(&m);
 	else if (op == TUTTI_PROD)
 		m.active = values_at_most(ranks, 5); /* 3 * 2^5 fits in 7 bits */
 	return m;
 }
 
-static int64_t integer_in(uint64_t bits, int64_t limit, bool is_signed)
+static int64_t values_integer_in(uint64_t bits, int64_t limit, bool is_signed)
 {
 	uint64_t span = (uint64_t)limit * (is_signed ? 2 : 1) + 1;
 
@@ -89,7 +89,7 @@ static double values_factor(const struct maker *m, int turn, uint64_t bits)
 }
 
 /* Of many ands or ors of plain random bits little would be left: rare zeros, or rare ones. */
-static uint64_t bit_pattern(tutti_op op, uint64_t bits)
+static uint64_t values_bit_pattern(tutti_op op, uint64_t bits)
 {
 	uint64_t rare = bits & values_mix(bits) & values_mix(bits + 1);
 
@@ -100,16 +100,17 @@ static uint64_t bit_pattern(tutti_op op, uint64_t bits)
  * within 2^63. */
 static long double values_number(const struct maker *m, int rank, size_t index)
 {
-	uint64_t bits = random_bits((uint64_t)rank + 1, index);
-	int turn = (int)(((uint64_t)rank + random_bits(0, index)) % (uint64_t)m->ranks);
+	uint64_t bits = values_random_bits((uint64_t)rank + 1, index);
+	int turn = (int)(((uint64_t)rank + values_random_bits(0, index)) % (uint64_t)m->ranks);
 
 	if (op_is_bitwise(m->op))
-		return (long double)(int64_t)bit_pattern(m->op, bits);
+		return (long double)(int64_t)values_bit_pattern(m->op, bits);
 	if (m->op == TUTTI_PROD)
 		return values_factor(m, turn, bits);
 	if (turn >= m->active)
 		return 0;
-	return (long double)(integer_in(bits, m->limit, element_is_signed(m->dtype)) * m->unit);
+	return (long double)(values_integer_in(bits, m->limit, element_is_signed(m->dtype)) *
+			     m->unit);
 }
 
 static uint64_t values_bits(const struct maker *m, long double number)
@@ -171,7 +172,7 @@ static uint64_t values_element(const struct maker *m, int rank, size_t index)
 	if (rank == VALUES_RESULT)
 		return m->is_reduced ? values_result(m, index) : 0;
 	return m->is_reduced ? values_bits(m, values_number(m, rank, index))
-			     : random_bits((uint64_t)rank + 1, index);
+			     : values_random_bits((uint64_t)rank + 1, index);
 }
 
 /* Ranks that are threads use the same: each would take as long to make them as their number
@@ -188,16 +189,16 @@ struct tables {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tables *all_tables; /* under lock */
 
-static size_t table_at(int ranks, int rank, size_t element)
+static size_t values_table_at(int ranks, int rank, size_t element)
 {
 	size_t number = rank == VALUES_RESULT ? (size_t)ranks : (size_t)rank;
 
 	return number * VALUES_PERIOD * element;
 }
 
-static const unsigned char *table_of(const struct values *v, int rank)
+static const unsigned char *values_table_of(const struct values *v, int rank)
 {
-	return v->tables + table_at(v->ranks, rank, v->element_bytes);
+	return v->tables + values_table_at(v->ranks, rank, v->element_bytes);
 }
 
 size_t values_bytes(int ranks, tutti_dtype dtype)
@@ -226,7 +227,8 @@ static struct tables *values_make_tables(const struct maker *m)
 	*t = (struct tables){all_tables, m->ranks, 0, m->dtype, m->op, m->is_reduced};
 	for (int rank = VALUES_RESULT; rank < m->ranks; rank++)
 		values_make_table(m, rank,
-				  t->bytes + table_at(m->ranks, rank, element_bytes(m->dtype)));
+				  t->bytes +
+					  values_table_at(m->ranks, rank, element_bytes(m->dtype)));
 	all_tables = t;
 	return t;
 }
@@ -286,7 +288,7 @@ static size_t values_piece(struct span span, size_t done, size_t *at)
 
 void values_fill(const struct values *v, int rank, struct span span, void *data)
 {
-	const unsigned char *table = table_of(v, rank);
+	const unsigned char *table = values_table_of(v, rank);
 	size_t size = v->element_bytes, at, n;
 
 	for (size_t done = 0; done < span.count; done += n) {
@@ -309,7 +311,7 @@ static uint64_t values_differing(const unsigned char *a, const unsigned char *b,
 
 uint64_t values_wrong(const struct values *v, int rank, struct span span, const void *data)
 {
-	const unsigned char *table = table_of(v, rank);
+	const unsigned char *table = values_table_of(v, rank);
 	size_t size = v->element_bytes, at, n;
 	uint64_t wrong = 0;
 

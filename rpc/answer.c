@@ -394,7 +394,7 @@ void rpc_on_reply(struct rpc_slot *slot)
 
 /* ---- long payloads and answers ---- */
 
-static void transfer_over(struct tutti_rpc_future *call, bool *of, tutti_status status)
+static void answer_transfer_over(struct tutti_rpc_future *call, bool *of, tutti_status status)
 {
 	tutti_rpc *rpc = call->rpc;
 
@@ -420,7 +420,7 @@ static void answer_on_sent(void *arg, tutti_status status)
 
 	rpc_in_callback++;
 	rpc_lock(rpc);
-	transfer_over(call, &call->is_sending, status);
+	answer_transfer_over(call, &call->is_sending, status);
 	rpc_unlock(rpc);
 	rpc_in_callback--;
 }
@@ -432,7 +432,7 @@ static void answer_on_received(void *arg, tutti_status status)
 
 	rpc_in_callback++;
 	rpc_lock(rpc);
-	transfer_over(call, &call->is_receiving, status);
+	answer_transfer_over(call, &call->is_receiving, status);
 	rpc_unlock(rpc);
 	rpc_in_callback--;
 }

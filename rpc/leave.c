@@ -265,7 +265,7 @@ static tutti_status leave_missing(tutti_rpc *rpc, int timeout_ms)
 		    timeout_ms, ranks);
 }
 
-static int ms_left(uint64_t deadline_ns)
+static int leave_ms_left(uint64_t deadline_ns)
 {
 	uint64_t now = rpc_now_ns();
 
@@ -280,7 +280,7 @@ static tutti_status leave_report(tutti_rpc *rpc, int to, uint64_t deadline_ns,
 {
 	uint64_t issued = rpc->issued;
 	const tutti_rpc_piece piece = {&issued, sizeof issued};
-	const tutti_rpc_options options = {.timeout_ms = ms_left(deadline_ns)};
+	const tutti_rpc_options options = {.timeout_ms = leave_ms_left(deadline_ns)};
 	tutti_rpc_answer answer = {.data = census, .bytes = sizeof *census};
 
 	return rpc_call_own(rpc, to, LEAVE, &piece, 1, &answer, &options);

@@ -57,7 +57,7 @@ void rpc_message_set_pieces(struct rpc_message *m, const tutti_rpc_piece *pieces
 	}
 }
 
-static bool pieces_are_sound(const struct rpc_message *m)
+static bool message_pieces_are_sound(const struct rpc_message *m)
 {
 	uint64_t left = m->bytes;
 
@@ -90,7 +90,7 @@ bool rpc_message_is_sound(const struct rpc_message *m)
 	if (m->comes_along && (m->num_pieces != 1 || m->bytes > RPC_ALONG_BYTES))
 		return false;
 	if (m->num_pieces)
-		return pieces_are_sound(m);
+		return message_pieces_are_sound(m);
 	return m->kind != RPC_OFFER && (m->is_dropped || m->bytes <= rpc_room_beside(name_bytes));
 }
 

@@ -81,7 +81,7 @@ static bool rpc_is_outside(const tutti_rpc *rpc)
 	return !rpc->inside;
 }
 
-static bool keeper_has_ended(const tutti_rpc *rpc)
+static bool rpc_keeper_has_ended(const tutti_rpc *rpc)
 {
 	return !rpc->keeper.has_thread || rpc->keeper.has_ended;
 }
@@ -115,7 +115,7 @@ static bool rpc_end_threads(tutti_rpc *rpc, uint64_t deadline_ns)
 	rpc_inboxes_cancel(rpc);
 	is_over &= rpc_destroy_await(rpc, rpc_is_outside, rest);
 	rpc_keeper_stop(rpc);
-	return rpc_destroy_await(rpc, keeper_has_ended, rest) && is_over;
+	return rpc_destroy_await(rpc, rpc_keeper_has_ended, rest) && is_over;
 }
 
 static void rpc_end_thread(pthread_t thread, bool has_ended)
@@ -150,7 +150,7 @@ static void rpc_destroy_complain(const tutti_rpc *rpc, bool has_comm)
 		     "rpc%s, objects of its references, and %d threads",
 		     rpc->rank, served, served[0] && others[0] ? "; " : "", others,
 		     has_comm ? "" : ", its communicator",
-		     rpc->pool.num_threads - rpc->pool.num_ended + !keeper_has_ended(rpc));
+		     rpc->pool.num_threads - rpc->pool.num_ended + !rpc_keeper_has_ended(rpc));
 }
 
 static void rpc_close_rpc(tutti_rpc *rpc, uint64_t deadline_ns)
@@ -158,7 +158,7 @@ static void rpc_close_rpc(tutti_rpc *rpc, uint64_t deadline_ns)
 	rpc_lock(rpc);
 	bool is_over = rpc_end_threads(rpc, deadline_ns);
 	bool pool_has_ended = rpc->pool.num_ended == rpc->pool.num_threads;
-	bool has_ended = keeper_has_ended(rpc);
+	bool has_ended = rpc_keeper_has_ended(rpc);
 	bool has_comm = has_ended && rpc_is_outside(rpc); /* nobody else uses comm any more */
 	if (!is_over)
 		rpc_destroy_complain(rpc, has_comm);

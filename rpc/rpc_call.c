@@ -53,7 +53,7 @@ static void call_take_along(struct rpc_slot *slot)
 		slot->call->is_receiving = false;
 }
 
-static void answered_well(struct rpc_slot *slot)
+static void rpc_call_answered_well(struct rpc_slot *slot)
 {
 	if (!slot->takes_along && rpc_reply_comes_along(slot)) {
 		call_take_along(slot);
@@ -76,7 +76,7 @@ void rpc_slot_answered(struct rpc_slot *slot, tutti_status status)
 		rpc_call_left(slot->call);
 	}
 	if (status == TUTTI_OK) {
-		answered_well(slot);
+		rpc_call_answered_well(slot);
 	} else if (tutti_comm_status(rpc->comm) != TUTTI_OK) {
 		rpc_note_failure(rpc); /* the keeper sends the request again */
 	} else {
@@ -154,7 +154,7 @@ void rpc_slots_look(tutti_rpc *rpc, int rank)
 		rpc_slot_look(&peer->slots[i]);
 }
 
-static int ms_until(uint64_t deadline_ns)
+static int rpc_call_ms_until(uint64_t deadline_ns)
 {
 	uint64_t now = rpc_now_ns();
 
@@ -175,7 +175,7 @@ static tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns)
 	slot->work = NULL; /* this thread's, meanwhile */
 	rpc->inside++;
 	rpc_unlock(rpc);
-	tutti_status status = tutti_work_wait(&work, ms_until(deadline_ns));
+	tutti_status status = tutti_work_wait(&work, rpc_call_ms_until(deadline_ns));
 	rpc_lock(rpc);
 	if (--rpc->inside == 0 && rpc->state != RPC_RUNS)
 		pthread_cond_broadcast(&rpc->changed);
@@ -191,7 +191,7 @@ static tutti_status rpc_slot_await(struct rpc_slot *slot, uint64_t deadline_ns)
 
 /* A slot for whose REPLY no thread waits; the thread that does then deals with it for the others.
  */
-static struct rpc_slot *slot_to_await(const tutti_rpc *rpc, const struct rpc_peer *peer)
+static struct rpc_slot *rpc_call_slot_to_await(const tutti_rpc *rpc, const struct rpc_peer *peer)
 {
 	for (int i = 0; i < rpc->config.calls; i++)
 		if (peer->slots[i].work)
@@ -238,7 +238,7 @@ static tutti_status rpc_call_await_free_slot(const struct tutti_rpc_future *call
 	rpc_slots_look(rpc, call->rank);
 	while (!peer->free) {
 		uint64_t now = rpc_now_ns(), soon = now + MS_TO_NS(1);
-		struct rpc_slot *slot = slot_to_await(rpc, peer);
+		struct rpc_slot *slot = rpc_call_slot_to_await(rpc, peer);
 		if (rpc_in_callback || (call->deadline_ns && now >= call->deadline_ns))
 			return rpc_call_no_slot(call);
 		if (call->deadline_ns && call->deadline_ns < soon)
@@ -575,7 +575,7 @@ tutti_status tutti_rpc_call_async(tutti_rpc *rpc, int rank, const char *name,
 }
 
 /* Of a call that is over, whose done function has not returned by its deadline. */
-static tutti_status done_blocks(const struct tutti_rpc_future *call)
+static tutti_status rpc_call_done_blocks(const struct tutti_rpc_future *call)
 {
 	const struct tutti_rpc_future *due = call->rpc->ended;
 
@@ -592,7 +592,7 @@ static tutti_status done_blocks(const struct tutti_rpc_future *call)
 static tutti_status rpc_call_leave_to_done(struct tutti_rpc_future *call)
 {
 	tutti_rpc *rpc = call->rpc;
-	struct kept_error failure = kept_error_of(done_blocks(call));
+	struct kept_error failure = kept_error_of(rpc_call_done_blocks(call));
 
 	call->is_released = true;
 	rpc_unlock(rpc);

@@ -17,7 +17,7 @@ static bool rpc_pool_is_full(const tutti_rpc *rpc)
 	return rpc->config.queue && rpc->queued - free_threads >= rpc->config.queue;
 }
 
-static struct tutti_rpc_reply *pool_pop(tutti_rpc *rpc)
+static struct tutti_rpc_reply *serve_pool_pop(tutti_rpc *rpc)
 {
 	struct tutti_rpc_reply *entry = rpc->pool.queue;
 
@@ -29,7 +29,7 @@ static struct tutti_rpc_reply *pool_pop(tutti_rpc *rpc)
 	return entry;
 }
 
-static void *run_functions(void *arg)
+static void *serve_run_functions(void *arg)
 {
 	tutti_rpc *rpc = arg;
 
@@ -42,7 +42,7 @@ static void *run_functions(void *arg)
 		}
 		if (!rpc->pool.queue || rpc->pool.stops)
 			break;
-		struct tutti_rpc_reply *entry = pool_pop(rpc);
+		struct tutti_rpc_reply *entry = serve_pool_pop(rpc);
 		rpc_unlock(rpc);
 		rpc_run(entry);
 		rpc_lock(rpc);
@@ -55,9 +55,10 @@ static void *run_functions(void *arg)
 	return NULL;
 }
 
-static int pool_start_thread(tutti_rpc *rpc)
+static int serve_pool_start_thread(tutti_rpc *rpc)
 {
-	int error = thread_start(&rpc->pool.threads[rpc->pool.num_threads], run_functions, rpc);
+	int error =
+		thread_start(&rpc->pool.threads[rpc->pool.num_threads], serve_run_functions, rpc);
 
 	rpc->pool.num_threads += error == 0;
 	return error;
@@ -68,7 +69,7 @@ static tutti_status rpc_pool_push(tutti_rpc *rpc, struct tutti_rpc_reply *entry)
 	if (rpc->pool.stops) /* nobody would join a new thread */
 		return fail(TUTTI_ERR_ABORTED, "the rank has left");
 	if (rpc->queued >= rpc->pool.idle_threads && rpc->pool.num_threads < rpc->config.threads) {
-		int error = pool_start_thread(rpc);
+		int error = serve_pool_start_thread(rpc);
 		if (error && rpc->pool.num_threads == 0)
 			return fail(TUTTI_ERR_SYSTEM,
 				    "the rank cannot start a thread for it: pthread_create: "
@@ -172,7 +173,7 @@ static void serve_pull(struct tutti_rpc_reply *entry)
 		rpc_reply_fail(entry, status, "%s", tutti_comm_error(NULL));
 }
 
-static void reply_cancelled(struct tutti_rpc_reply *entry)
+static void serve_reply_cancelled(struct tutti_rpc_reply *entry)
 {
 	rpc_reply_forget(entry);
 	entry->reply.cancelled = RPC_BEFORE_IT_RAN;
@@ -193,7 +194,7 @@ static struct tutti_rpc_reply *serve_begin(struct tutti_rpc_reply *entry)
 					  .data = entry->payload ? entry->payload : (void *)m->data,
 					  .bytes = (size_t)m->bytes};
 	if (__atomic_load_n(&entry->is_cancelled, __ATOMIC_RELAXED)) {
-		reply_cancelled(entry);
+		serve_reply_cancelled(entry);
 		return NULL;
 	}
 	if (entry->function->is_short) { /* this is the helper thread */
@@ -298,7 +299,7 @@ static void serve_swallow(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 }
 
 /* The same request once more, after a recovery: what is lost is said, or asked for, again. */
-static void come_again(struct tutti_rpc_reply *entry, const struct rpc_message *m)
+static void serve_come_again(struct tutti_rpc_reply *entry, const struct rpc_message *m)
 {
 	tutti_rpc *rpc = entry->rpc;
 	bool is_here = entry->id == m->id && entry->state != ENTRY_PULLS;
@@ -329,7 +330,7 @@ static struct tutti_rpc_reply *rpc_on_request(tutti_rpc *rpc, int rank, const st
 		return NULL;
 	}
 	if (entry->id >= m->id) {
-		come_again(entry, m);
+		serve_come_again(entry, m);
 		return NULL;
 	}
 	if (serve_is_busy(entry)) {
@@ -372,7 +373,7 @@ static void serve_cancel_unknown(tutti_rpc *rpc, int rank, const struct rpc_mess
 	entry->function = NULL;
 	entry->id = m->id;
 	entry->reply = (struct rpc_message){.kind = RPC_REPLY, .slot = m->slot, .id = m->id};
-	reply_cancelled(entry);
+	serve_reply_cancelled(entry);
 }
 
 static void serve_tell_state(const struct tutti_rpc_reply *entry)
@@ -401,7 +402,7 @@ static void rpc_on_cancel(tutti_rpc *rpc, int rank, const struct rpc_message *m)
 	else if (entry->state == ENTRY_PULLS ||
 		 (entry->state == ENTRY_QUEUES && entry->is_cancelled &&
 		  rpc_pool_remove(rpc, entry)))
-		reply_cancelled(entry);
+		serve_reply_cancelled(entry);
 	else if (entry->state == ENTRY_RUNS)
 		serve_tell_state(entry);
 	else if (serve_is_unheard(entry))
@@ -441,7 +442,8 @@ static void serve_post_again(struct rpc_inbox *in)
 }
 
 /* Returns an entry whose function is to run. */
-static struct tutti_rpc_reply *inbox_dispatch(tutti_rpc *rpc, int rank, const struct rpc_message *m)
+static struct tutti_rpc_reply *serve_inbox_dispatch(tutti_rpc *rpc, int rank,
+						    const struct rpc_message *m)
 {
 	switch (m->kind) {
 	case RPC_REQUEST:
@@ -476,14 +478,14 @@ static struct tutti_rpc_reply *inbox_dispatch(tutti_rpc *rpc, int rank, const st
 	return NULL;
 }
 
-static struct tutti_rpc_reply *inbox_receive(struct rpc_inbox *in)
+static struct tutti_rpc_reply *serve_inbox_receive(struct rpc_inbox *in)
 {
 	tutti_rpc *rpc = in->rpc;
 	int rank = rpc->first_rank[in->source];
 	struct tutti_rpc_reply *due = NULL;
 
 	if (rpc_message_is_sound(&in->message))
-		due = inbox_dispatch(rpc, rank, &in->message);
+		due = serve_inbox_dispatch(rpc, rank, &in->message);
 	else
 		rpc_complain("rank %d has sent rank %d a message that makes no sense", rank,
 			     rpc->rank);
@@ -501,7 +503,7 @@ static void serve_on_message(void *arg, tutti_status status)
 	rpc_lock(rpc);
 	tutti_work_release(&in->work);
 	if (status == TUTTI_OK && rpc->state != RPC_ENDED)
-		due = inbox_receive(in);
+		due = serve_inbox_receive(in);
 	else if (tutti_comm_status(rpc->comm) != TUTTI_OK)
 		rpc_note_failure(rpc);
 	/* ABORTED: it was cancelled. MISMATCH: a message of another length, which is gone. */

@@ -15,7 +15,7 @@
 
 enum { BUCKETS = 64 };
 
-static uint64_t functions_hash_of(const char *name, size_t bytes)
+static uint64_t state_functions_hash_of(const char *name, size_t bytes)
 {
 	uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
 
@@ -26,7 +26,7 @@ static uint64_t functions_hash_of(const char *name, size_t bytes)
 
 const struct rpc_function *rpc_functions_find(const tutti_rpc *rpc, const char *name, size_t bytes)
 {
-	uint64_t hash = functions_hash_of(name, bytes);
+	uint64_t hash = state_functions_hash_of(name, bytes);
 	const struct rpc_function *f = rpc->functions[hash % BUCKETS];
 
 	while (f &&
@@ -35,8 +35,8 @@ const struct rpc_function *rpc_functions_find(const tutti_rpc *rpc, const char *
 	return f;
 }
 
-static tutti_status functions_check(const tutti_rpc *rpc, const tutti_rpc_function *function,
-				    bool is_own)
+static tutti_status state_functions_check(const tutti_rpc *rpc, const tutti_rpc_function *function,
+					  bool is_own)
 {
 	size_t bytes = function->name ? strlen(function->name) : 0;
 
@@ -67,13 +67,13 @@ static tutti_status functions_check(const tutti_rpc *rpc, const tutti_rpc_functi
 
 tutti_status rpc_functions_add(tutti_rpc *rpc, const tutti_rpc_function *function, bool is_own)
 {
-	TRY(functions_check(rpc, function, is_own));
+	TRY(state_functions_check(rpc, function, is_own));
 	struct rpc_function *f = calloc(1, sizeof *f);
 	if (!f)
 		return fail_no_memory("function '%s'", function->name);
 	f->name_bytes = strlen(function->name);
 	memcpy(f->name, function->name, f->name_bytes);
-	f->hash = functions_hash_of(f->name, f->name_bytes);
+	f->hash = state_functions_hash_of(f->name, f->name_bytes);
 	f->fn = function->fn;
 	f->arg = function->arg;
 	f->is_short = function->flags & TUTTI_RPC_SHORT;
@@ -154,7 +154,7 @@ void rpc_release_call(const tutti_rpc *rpc, struct rpc_release *due)
 	free(due);
 }
 
-static void call_release(tutti_rpc *rpc)
+static void state_call_release(tutti_rpc *rpc)
 {
 	struct rpc_release *due = rpc->releases;
 
@@ -167,7 +167,7 @@ static void call_release(tutti_rpc *rpc)
 	pthread_cond_broadcast(&rpc->changed);
 }
 
-static void call_done(tutti_rpc *rpc)
+static void state_call_done(tutti_rpc *rpc)
 {
 	struct tutti_rpc_future *call = rpc->ended;
 	tutti_done_fn done = call->done;
@@ -195,9 +195,9 @@ void rpc_unlock(tutti_rpc *rpc)
 		calling = rpc;
 		while (rpc->releases || (rpc->ended && rpc_in_callback)) {
 			if (rpc->releases)
-				call_release(rpc);
+				state_call_release(rpc);
 			else
-				call_done(rpc);
+				state_call_done(rpc);
 		}
 		calling = NULL;
 	}

@@ -20,7 +20,7 @@
 #define LINK "/memfd:" TRACE_NAME " (deleted)"
 
 /* The number that the process has in its own pid namespace (a container), which its trace has. */
-static int inner_pid(int pid)
+static int attach_inner_pid(int pid)
 {
 	char path[64], line[256];
 	int inner = pid;
@@ -64,7 +64,7 @@ static tutti_status attach_read_fd(int fd, int pid, struct trace_process *proces
 	if (!page)
 		return fail(TUTTI_ERR_INVALID, "%s has a trace that is damaged", who);
 	if (page->magic == TRACE_MAGIC && page->version == TRACE_VERSION &&
-	    page->pid != inner_pid(pid))
+	    page->pid != attach_inner_pid(pid))
 		status = TUTTI_IN_PROGRESS;
 	else
 		status = trace_read(process, page, bytes, who);

@@ -32,7 +32,7 @@ bool job_is_launcher(int pid)
 }
 
 /* The field behind the name, which may have brackets in it, and the state: proc(5). */
-static int parent_of(int pid)
+static int job_parent_of(int pid)
 {
 	char stat[1024];
 	const char *end = job_read_file(pid, "stat", stat, sizeof stat) ? strrchr(stat, ')') : NULL;
@@ -53,7 +53,7 @@ static struct family job_read_family(void)
 			continue;
 		f.member = must_grow(f.member, f.count, &f.room, sizeof *f.member);
 		f.member[f.count][0] = pid;
-		f.member[f.count++][1] = parent_of(pid);
+		f.member[f.count++][1] = job_parent_of(pid);
 	}
 	if (dir)
 		closedir(dir);

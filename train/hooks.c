@@ -15,7 +15,7 @@
 
 #include <math.h>
 
-static const char *unit_name(const tutti_trainer *trainer, int unit)
+static const char *hooks_unit_name(const tutti_trainer *trainer, int unit)
 {
 	return trainer->model.units[unit].name;
 }
@@ -155,7 +155,7 @@ static tutti_status hooks_check_unit(const tutti_trainer *trainer, const char *f
 	if (trainer->mesh &&
 	    !unit_is_here(&trainer->model.units[unit], &trainer->mesh->axes, trainer->mesh->rank))
 		return fail_invalid("%s: unit '%s' is not on this rank: it is of stage %d of 'pp'.",
-				    function, unit_name(trainer, unit),
+				    function, hooks_unit_name(trainer, unit),
 				    trainer->model.units[unit].stage);
 	if (!trainer->batch.is_open)
 		return fail_invalid("%s: no micro-batch has begun: call tutti_micro_batch first.",
@@ -163,13 +163,13 @@ static tutti_status hooks_check_unit(const tutti_trainer *trainer, const char *f
 	return TUTTI_OK;
 }
 
-static tutti_status unit_end(tutti_trainer *trainer, const char *function, int unit,
-			     enum unit_pass pass)
+static tutti_status hooks_unit_end(tutti_trainer *trainer, const char *function, int unit,
+				   enum unit_pass pass)
 {
 	TRY(hooks_check_unit(trainer, function, unit));
 	if (trainer->batch.open_pass != pass || trainer->batch.open_unit != unit)
 		return fail_invalid("%s: unit '%s' is not in %s: call tutti_%s_begin for it first.",
-				    function, unit_name(trainer, unit), pass_name(pass),
+				    function, hooks_unit_name(trainer, unit), pass_name(pass),
 				    pass_name(pass));
 	trainer->batch.open_pass = UNIT_NONE;
 	homes_leave_unit(trainer, unit);
@@ -194,7 +194,7 @@ tutti_status tutti_forward_begin(tutti_trainer *trainer, int unit)
 
 tutti_status tutti_forward_end(tutti_trainer *trainer, int unit)
 {
-	TRY(unit_end(trainer, "tutti_forward_end", unit, UNIT_FORWARD));
+	TRY(hooks_unit_end(trainer, "tutti_forward_end", unit, UNIT_FORWARD));
 	return params_close(trainer, unit, false);
 }
 
@@ -218,19 +218,19 @@ static tutti_status hooks_check_backward(const tutti_trainer *trainer, int unit)
 	if (trainer->batch.pass == TUTTI_PASS_EVAL)
 		return fail_invalid("tutti_backward_begin: unit '%s' has no backward in a "
 				    "micro-batch of TUTTI_PASS_EVAL.",
-				    unit_name(trainer, unit));
+				    hooks_unit_name(trainer, unit));
 	if (state->uses == 0)
 		return fail_invalid("tutti_backward_begin: unit '%s' has not run forward in this "
 				    "micro-batch: %scall tutti_forward_begin and "
 				    "tutti_forward_end for it first.",
-				    unit_name(trainer, unit),
+				    hooks_unit_name(trainer, unit),
 				    trainer->batch.last_callback
 					    ? "the pipeline's forward of its stage must "
 					    : "");
 	if (state->finished >= state->uses && trainer->batch.was_held)
 		return fail_invalid("tutti_backward_begin: the gradients of unit '%s' are final: "
 				    "its backward has ended %s.",
-				    unit_name(trainer, unit),
+				    hooks_unit_name(trainer, unit),
 				    trainer->batch.last_callback
 					    ? "in the pipeline's last callback of its stage, "
 					      "which must begin and end it once"
@@ -238,7 +238,7 @@ static tutti_status hooks_check_backward(const tutti_trainer *trainer, int unit)
 	if (state->finished >= state->uses)
 		return fail_invalid("tutti_backward_begin: unit '%s' ran forward %d times in this "
 				    "micro-batch, and backward as often.",
-				    unit_name(trainer, unit), state->uses);
+				    hooks_unit_name(trainer, unit), state->uses);
 	return TUTTI_OK;
 }
 
@@ -260,7 +260,7 @@ tutti_status tutti_backward_begin(tutti_trainer *trainer, int unit)
 }
 
 /* The unit's last backward has ended: the unit adds to no gradient any more. */
-static tutti_status unit_finished(tutti_trainer *trainer, int unit)
+static tutti_status hooks_unit_finished(tutti_trainer *trainer, int unit)
 {
 	for (int i = trainer->model.use_count - 1; i >= 0; i--) {
 		int param = trainer->model.uses[i].param;
@@ -275,13 +275,13 @@ static tutti_status unit_finished(tutti_trainer *trainer, int unit)
 
 tutti_status tutti_backward_end(tutti_trainer *trainer, int unit)
 {
-	TRY(unit_end(trainer, "tutti_backward_end", unit, UNIT_BACKWARD));
+	TRY(hooks_unit_end(trainer, "tutti_backward_end", unit, UNIT_BACKWARD));
 	if (trainer->batch.is_held)
 		grads_push(trainer, unit);
 	bool is_over = !trainer->batch.is_held &&
 		       ++trainer->units[unit].finished == trainer->units[unit].uses;
 	if (is_over)
-		TRY(unit_finished(trainer, unit));
+		TRY(hooks_unit_finished(trainer, unit));
 	return params_close(trainer, unit, is_over);
 }
 

@@ -138,9 +138,10 @@ static tutti_status params_check_range(const tutti_trainer *trainer, struct aske
 
 /* Calls act for each stretch of elements of the range that follow each other on this rank, from
  * element i of those on it; values: of the stretch. */
-static void for_own(tutti_trainer *trainer, int param, const struct asked *range, float *values,
-		    void (*act)(tutti_trainer *trainer, int param, size_t i, size_t count,
-				float *values))
+static void params_for_own(tutti_trainer *trainer, int param, const struct asked *range,
+			   float *values,
+			   void (*act)(tutti_trainer *trainer, int param, size_t i, size_t count,
+				       float *values))
 {
 	const struct param *of = &trainer->model.params[param];
 	size_t last = range->first + range->count;
@@ -178,7 +179,7 @@ static tutti_status params_read_from_all(tutti_trainer *trainer, const struct as
 	if (param >= 0 && trainer->model.params[param].part.is_counted && is_first &&
 	    (bucket_of(trainer, param)->span->is_split || trainer->rank == 0) &&
 	    piece_of(trainer, param))
-		for_own(trainer, param, asked, values, params_read_own);
+		params_for_own(trainer, param, asked, values, params_read_own);
 	return job_combine(trainer, values, asked->count);
 }
 
@@ -239,7 +240,7 @@ tutti_status tutti_param_write(tutti_trainer *trainer, int param, size_t first, 
 	TRY(params_compare_values(trainer, asked, values));
 	TRY(params_prepare_to_set(trainer, "tutti_param_write", &param));
 	if (count && param >= 0)
-		for_own(trainer, param, &asked, (float *)values, params_write_own);
+		params_for_own(trainer, param, &asked, (float *)values, params_write_own);
 	return TUTTI_OK;
 }
 
@@ -305,7 +306,7 @@ struct held {
 
 /* Among ranks with the same elements: the first whose hash is not the most common one, or -1. The
  * entries of one parameter are stride apart. */
-static int odd_rank_of(const struct held *held, int first, int size, int stride)
+static int params_odd_rank_of(const struct held *held, int first, int size, int stride)
 {
 	uint64_t elements = held[first * stride].elements;
 	int best = first, best_votes = 0;
@@ -327,13 +328,13 @@ static int odd_rank_of(const struct held *held, int first, int size, int stride)
 	return -1;
 }
 
-static int odd_rank(const struct held *held, int size, int stride)
+static int params_odd_rank(const struct held *held, int size, int stride)
 {
 	for (int r = 0; r < size; r++) {
 		bool is_first = held[r * stride].elements > 0;
 		for (int s = 0; s < r; s++)
 			is_first &= held[s * stride].elements != held[r * stride].elements;
-		int odd = is_first ? odd_rank_of(held, r, size, stride) : -1;
+		int odd = is_first ? params_odd_rank_of(held, r, size, stride) : -1;
 		if (odd >= 0)
 			return odd;
 	}
@@ -375,7 +376,7 @@ static tutti_status params_compare_replicas(tutti_trainer *trainer, struct held 
 	params_hash_params(trainer, held + (size_t)trainer->job.rank * (size_t)count);
 	TRY(job_all_gather(trainer, held, (size_t)count * sizeof *held));
 	for (int p = 0; p < count; p++) {
-		int rank = odd_rank(held + p, trainer->job.size, count);
+		int rank = params_odd_rank(held + p, trainer->job.size, count);
 		if (rank >= 0)
 			return fail(TUTTI_ERR_MISMATCH,
 				    "The replicas differ after %llu steps: rank %d has other "
@@ -406,8 +407,8 @@ tutti_status tutti_check_replicas(tutti_trainer *trainer)
 
 enum { MEANS_AT_ONCE = 256 };
 
-static tutti_status means_of_some(tutti_trainer *trainer, const double *sums, const double *items,
-				  double *means, size_t n)
+static tutti_status params_means_of_some(tutti_trainer *trainer, const double *sums,
+					 const double *items, double *means, size_t n)
 {
 	double both[2 * MEANS_AT_ONCE];
 
@@ -427,7 +428,7 @@ tutti_status tutti_means(tutti_trainer *trainer, const double *sums, const doubl
 		return fail_invalid("tutti_means needs sums, items and means for %d values.", n);
 	for (int i = 0; i < n; i += MEANS_AT_ONCE) {
 		int some = n - i < MEANS_AT_ONCE ? n - i : MEANS_AT_ONCE;
-		TRY(means_of_some(trainer, sums + i, items + i, means + i, (size_t)some));
+		TRY(params_means_of_some(trainer, sums + i, items + i, means + i, (size_t)some));
 	}
 	return TUTTI_OK;
 }

@@ -156,7 +156,7 @@ static tutti_status step_check_told(tutti_trainer *trainer, struct looked_at at,
 }
 
 /* Local SGD, collective: OK if no rank has failed in a step since the last average. */
-static tutti_status reports_exchange_missed(tutti_trainer *trainer)
+static tutti_status step_reports_exchange_missed(tutti_trainer *trainer)
 {
 	struct step_report *own = &trainer->step.reports[trainer->rank];
 	const struct kept_error failed = trainer->local.failed;
@@ -216,8 +216,8 @@ static tutti_status step_check_report(tutti_trainer *trainer, int rank,
 /* Concludes from all reports, with the same result on every rank, or with local SGD from this
  * rank's: OK, with the items of the step, if all ranks can update. own: the failure that this rank
  * has reported; if it is the first one, the others are told its message. */
-static tutti_status reports_check(tutti_trainer *trainer, const struct kept_error *own,
-				  double *items)
+static tutti_status step_reports_check(tutti_trainer *trainer, const struct kept_error *own,
+				       double *items)
 {
 	double sum = 0;
 
@@ -273,8 +273,8 @@ static tutti_status step_add_items(const tutti_trainer *trainer, const struct st
 
 /* Of the first rank whose failure does not follow from another one's, as error_agree has it; but
  * the message is that of all ranks with other data, and names ranks itself. */
-static tutti_status mesh_tell(tutti_trainer *trainer, const struct step_conclusion *all,
-			      struct kept_error *failure)
+static tutti_status step_mesh_tell(tutti_trainer *trainer, const struct step_conclusion *all,
+				   struct kept_error *failure)
 {
 	int root = -1;
 
@@ -289,10 +289,10 @@ static tutti_status mesh_tell(tutti_trainer *trainer, const struct step_conclusi
 	return kept_error_return(failure);
 }
 
-/* After reports_check, with its result, which is the same among the ranks of trainer->comm: returns
- * what all ranks of the mesh can conclude. *items: in, of the ranks of comm; out, with those of
- * "ep". MISMATCH: ranks with the same data have other items. */
-static tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, double *items)
+/* After step_reports_check, with its result, which is the same among the ranks of trainer->comm:
+ * returns what all ranks of the mesh can conclude. *items: in, of the ranks of comm; out, with
+ * those of "ep". MISMATCH: ranks with the same data have other items. */
+static tutti_status step_mesh_agree(tutti_trainer *trainer, tutti_status status, double *items)
 {
 	const struct trainer_mesh *mesh = trainer->mesh;
 	struct kept_error failure = kept_error_of(status);
@@ -305,7 +305,7 @@ static tutti_status mesh_agree(tutti_trainer *trainer, tutti_status status, doub
 		others_all_gather(trainer, mesh->conclusions, sizeof *mesh->conclusions);
 	if (gathered != TUTTI_OK) /* a failure of its own says more */
 		return status == TUTTI_OK ? gathered : kept_error_return(&failure);
-	TRY(mesh_tell(trainer, mesh->conclusions, &failure));
+	TRY(step_mesh_tell(trainer, mesh->conclusions, &failure));
 	return step_add_items(trainer, mesh->conclusions, items);
 }
 
@@ -397,11 +397,11 @@ static tutti_status step_finish(tutti_trainer *trainer, tutti_status local, tutt
 	if (status == TUTTI_OK)
 		status = params_drop(trainer);
 	if (status == TUTTI_OK) {
-		status = reports_check(trainer, &own, &info->items);
+		status = step_reports_check(trainer, &own, &info->items);
 		if (status != TUTTI_OK && trainer_is_local(trainer))
 			step_count_missed(trainer, &own);
 	}
-	status = mesh_agree(trainer, status, &info->items);
+	status = step_mesh_agree(trainer, status, &info->items);
 	if (status == TUTTI_OK && !trainer_is_local(trainer) && info->items <= 0)
 		status = fail_invalid("No rank had any items in this step, so there is no mean "
 				      "gradient: ask all_done on its first micro-batch.");
@@ -437,7 +437,7 @@ static bool step_is_time(const tutti_trainer *trainer, int every)
 
 /* ---- local SGD: the mean over ranks of the values that each has trained alone ---- */
 
-static tutti_status local_sgd_average_piece(tutti_trainer *trainer, const struct piece *piece)
+static tutti_status step_local_sgd_average_piece(tutti_trainer *trainer, const struct piece *piece)
 {
 	TRY(trainer_average(trainer, piece->home, piece->value, piece->count, piece->count));
 	piece_narrow(trainer, piece);
@@ -445,7 +445,7 @@ static tutti_status local_sgd_average_piece(tutti_trainer *trainer, const struct
 }
 
 /* Every rank has the same kinds of state, because all ranks pass the same groups. */
-static tutti_status local_sgd_average_state(tutti_trainer *trainer, const struct piece *piece)
+static tutti_status step_local_sgd_average_state(tutti_trainer *trainer, const struct piece *piece)
 {
 	if (piece->m)
 		TRY(trainer_average(trainer, piece->home, piece->m, piece->count, piece->count));
@@ -454,26 +454,26 @@ static tutti_status local_sgd_average_state(tutti_trainer *trainer, const struct
 		       : TUTTI_OK;
 }
 
-static bool local_sgd_lies_together(const tutti_trainer *trainer, const struct bucket *bucket)
+static bool step_local_sgd_lies_together(const tutti_trainer *trainer, const struct bucket *bucket)
 {
 	return !bucket->span->has_extern && trainer->config.param_dtype == TUTTI_F32 &&
 	       !trainer_offloads(trainer);
 }
 
 /* Contiguous values are averaged in one collective. */
-static tutti_status local_sgd_average(tutti_trainer *trainer)
+static tutti_status step_local_sgd_average(tutti_trainer *trainer)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
 		struct bucket *bucket = &trainer->buckets[b];
-		if (local_sgd_lies_together(trainer, bucket))
+		if (step_local_sgd_lies_together(trainer, bucket))
 			TRY(trainer_average(trainer, bucket->home, (float *)(void *)bucket->data,
 					    bucket->span->count, bucket->span->elements));
 		for (int i = 0; i < bucket->piece_count; i++) {
 			const struct piece *piece = &trainer->pieces[bucket->first_piece + i];
-			if (!local_sgd_lies_together(trainer, bucket))
-				TRY(local_sgd_average_piece(trainer, piece));
+			if (!step_local_sgd_lies_together(trainer, bucket))
+				TRY(step_local_sgd_average_piece(trainer, piece));
 			if (trainer->config.local_sgd_state)
-				TRY(local_sgd_average_state(trainer, piece));
+				TRY(step_local_sgd_average_state(trainer, piece));
 			state_let_go(trainer, piece, 0, piece->count);
 		}
 	}
@@ -483,8 +483,8 @@ static tutti_status local_sgd_average(tutti_trainer *trainer)
 /* Ranks average if none of them has missed a hook or failed; otherwise all return that failure. */
 static tutti_status step_average_together(tutti_trainer *trainer)
 {
-	TRY(reports_exchange_missed(trainer));
-	TRY(local_sgd_average(trainer));
+	TRY(step_reports_exchange_missed(trainer));
+	TRY(step_local_sgd_average(trainer));
 	trainer->local.needs_average = false;
 	return TUTTI_OK;
 }

@@ -36,7 +36,8 @@ struct source {
 	size_t last;
 };
 
-static struct holding *holdings_at(const struct holdings *holdings, int rank, int param, int kind)
+static struct holding *takeover_holdings_at(const struct holdings *holdings, int rank, int param,
+					    int kind)
 {
 	size_t row = (size_t)rank * (size_t)holdings->params + (size_t)param;
 
@@ -44,7 +45,7 @@ static struct holding *holdings_at(const struct holdings *holdings, int rank, in
 }
 
 /* Local: room for all ranks. MEMORY. */
-static tutti_status holdings_make(struct holdings *holdings, const tutti_trainer *trainer)
+static tutti_status takeover_holdings_make(struct holdings *holdings, const tutti_trainer *trainer)
 {
 	size_t rows = (size_t)trainer->size * (size_t)(trainer->model.param_count + 1);
 
@@ -53,34 +54,34 @@ static tutti_status holdings_make(struct holdings *holdings, const tutti_trainer
 	return holdings->all ? TUTTI_OK : fail_no_memory("what ranks hold");
 }
 
-static void holdings_free(struct holdings *holdings)
+static void takeover_holdings_free(struct holdings *holdings)
 {
 	free(holdings->all);
 }
 
 /* Collective. before: this rank's earlier trainer, or NULL if it holds nothing of that step. */
-static tutti_status holdings_gather(struct holdings *holdings, tutti_trainer *trainer,
-				    const tutti_trainer *before)
+static tutti_status takeover_holdings_gather(struct holdings *holdings, tutti_trainer *trainer,
+					     const tutti_trainer *before)
 {
 	size_t bytes = (size_t)holdings->params * HELD_KINDS * sizeof *holdings->all;
 
 	for (int p = 0; before && p < holdings->params; p++) {
 		const struct piece *own = piece_of(before, p), *shadow = shadow_piece_of(before, p);
 		if (own)
-			*holdings_at(holdings, trainer->rank, p, HELD_OWN) =
+			*takeover_holdings_at(holdings, trainer->rank, p, HELD_OWN) =
 				(struct holding){own->first, own->first + own->count};
 		if (shadow && before->shadow.is_current)
-			*holdings_at(holdings, trainer->rank, p, HELD_SHADOW) =
+			*takeover_holdings_at(holdings, trainer->rank, p, HELD_SHADOW) =
 				(struct holding){shadow->first, shadow->first + shadow->count};
 	}
 	return bytes ? trainer_all_gather(trainer, holdings->all, bytes) : TUTTI_OK;
 }
 
-static bool holdings_has(const struct holdings *holdings, int rank, int param, size_t element,
-			 struct source *source)
+static bool takeover_holdings_has(const struct holdings *holdings, int rank, int param,
+				  size_t element, struct source *source)
 {
 	for (int kind = 0; kind < HELD_KINDS; kind++) {
-		const struct holding *held = holdings_at(holdings, rank, param, kind);
+		const struct holding *held = takeover_holdings_at(holdings, rank, param, kind);
 		if (held->first > element || held->last <= element)
 			continue;
 		*source = (struct source){rank, kind, (size_t)held->last};
@@ -90,26 +91,26 @@ static bool holdings_has(const struct holdings *holdings, int rank, int param, s
 }
 
 /* A rank that holds this element: preferred, if that does; else the lowest. False: none does. */
-static bool holdings_find(const struct holdings *holdings, int param, size_t element, int preferred,
-			  struct source *source)
+static bool takeover_holdings_find(const struct holdings *holdings, int param, size_t element,
+				   int preferred, struct source *source)
 {
-	if (holdings_has(holdings, preferred, param, element, source))
+	if (takeover_holdings_has(holdings, preferred, param, element, source))
 		return true;
 	for (int r = 0; r < holdings->ranks; r++)
-		if (holdings_has(holdings, r, param, element, source))
+		if (takeover_holdings_has(holdings, r, param, element, source))
 			return true;
 	return false;
 }
 
 /* The first element that no rank holds, in the order of parameters. False: there is none. */
-static bool holdings_miss(const struct holdings *holdings, const struct tutti_model *model,
-			  int *param, size_t *element)
+static bool takeover_holdings_miss(const struct holdings *holdings, const struct tutti_model *model,
+				   int *param, size_t *element)
 {
 	struct source source;
 
 	for (int p = 0; p < model->param_count; p++)
 		for (size_t i = 0; i < model->params[p].count; i = source.last)
-			if (!holdings_find(holdings, p, i, 0, &source)) {
+			if (!takeover_holdings_find(holdings, p, i, 0, &source)) {
 				*param = p;
 				*element = i;
 				return true;
@@ -162,7 +163,7 @@ static float *takeover_state_of(const struct piece *piece, int which)
 
 /* This rank holds elements of the parameter without such state. Then no update has used it yet; a
  * rank that has begun one may have made it, of zeros. */
-static bool lacks_state(const tutti_trainer *before, int param, int which)
+static bool takeover_lacks_state(const tutti_trainer *before, int param, int which)
 {
 	const struct piece *held[] = {piece_of(before, param), shadow_piece_of(before, param)};
 
@@ -199,7 +200,7 @@ static tutti_status takeover_make_state(struct takeover *t)
 		double *state = &t->state[STATE_NUMBERS * p];
 		state[0] = before ? before->tensors[p].optimizer : -1;
 		for (int which = STATE_M; which <= STATE_V; which++)
-			state[which] = before && lacks_state(before, p, which);
+			state[which] = before && takeover_lacks_state(before, p, which);
 	}
 	if (params)
 		TRY(trainer_all_reduce(trainer, t->state, STATE_NUMBERS * params, TUTTI_MAX));
@@ -213,8 +214,8 @@ static tutti_status takeover_make_state(struct takeover *t)
 /* The arrays of a piece, one after another. Pieces of the same parameter have the same ones. */
 enum { ARRAYS = 4 };
 
-static void *array_of(const tutti_trainer *trainer, const struct piece *piece, int a,
-		      size_t element)
+static void *takeover_array_of(const tutti_trainer *trainer, const struct piece *piece, int a,
+			       size_t element)
 {
 	float *const values[] = {piece->value, piece->m, piece->v};
 
@@ -275,9 +276,10 @@ static tutti_status takeover_move_array(struct takeover *t, const struct transfe
 				    : move->source.kind == HELD_SHADOW
 					    ? shadow_piece_of(t->before, move->param)
 					    : piece_of(t->before, move->param);
-	const void *from = sends ? array_of(trainer, piece, a, move->first) : NULL;
-	void *to =
-		receives ? array_of(trainer, piece_of(trainer, move->param), a, move->first) : NULL;
+	const void *from = sends ? takeover_array_of(trainer, piece, a, move->first) : NULL;
+	void *to = receives ? takeover_array_of(trainer, piece_of(trainer, move->param), a,
+						move->first)
+			    : NULL;
 
 	if (sends && receives)
 		takeover_copy_array(home, to, from, count * dtype_bytes(dtype));
@@ -298,7 +300,8 @@ static tutti_status takeover_move_range(struct takeover *t, int param, struct el
 	struct transfer move = {.param = param, .to = to};
 
 	for (size_t i = range.first; i < range.last; i = move.last) {
-		holdings_find(&t->holdings, param, i, to < 0 ? t->part_root : to, &move.source);
+		takeover_holdings_find(&t->holdings, param, i, to < 0 ? t->part_root : to,
+				       &move.source);
 		move.first = i;
 		move.last = smaller(move.source.last, range.last);
 		for (int a = 0; a < ARRAYS; a++)
@@ -394,7 +397,7 @@ static bool takeover_is_same_part(const struct tutti_model *a, const struct tutt
 }
 
 /* The rank with most steps; of several, the lowest. */
-static int best_of(const struct earlier_trainer *earlier, int size)
+static int takeover_best_of(const struct earlier_trainer *earlier, int size)
 {
 	int best = 0;
 
@@ -405,7 +408,7 @@ static int best_of(const struct earlier_trainer *earlier, int size)
 }
 
 /* The same among the ranks of comm whose earlier trainers had this part; -1: there is none. */
-static int best_of_part(const struct takeover *t)
+static int takeover_best_of_part(const struct takeover *t)
 {
 	int best = -1;
 	int64_t steps = -1;
@@ -432,9 +435,9 @@ static tutti_status takeover_compare_steps(struct takeover *t)
 			takeover_is_same_part(&t->trainer->model, &before->model),
 			before->checkpoint_dir != NULL};
 	TRY(job_all_gather(t->trainer, t->earlier, sizeof *t->earlier));
-	t->root = best_of(t->earlier, t->trainer->job.size);
+	t->root = takeover_best_of(t->earlier, t->trainer->job.size);
 	t->steps = t->earlier[t->root].steps;
-	t->part_root = best_of_part(t);
+	t->part_root = takeover_best_of_part(t);
 	return TUTTI_OK;
 }
 
@@ -530,7 +533,7 @@ static tutti_status takeover_find_lost(struct takeover *t, bool *is_lost, char l
 	tutti_trainer *trainer = t->trainer;
 	size_t element = 0;
 	int param = 0;
-	bool misses = holdings_miss(&t->holdings, &trainer->model, &param, &element);
+	bool misses = takeover_holdings_miss(&t->holdings, &trainer->model, &param, &element);
 	double first = misses ? trainer->job.rank : trainer->job.size;
 
 	TRY(job_all_reduce(trainer, &first, 1, TUTTI_MIN));
@@ -584,7 +587,7 @@ static tutti_status takeover_take_over(struct takeover *t)
 		return TUTTI_OK;
 	TRY(takeover_share_dir(t));
 	TRY(takeover_catch_up(t));
-	TRY(holdings_gather(&t->holdings, t->trainer, takeover_holder(t)));
+	TRY(takeover_holdings_gather(&t->holdings, t->trainer, takeover_holder(t)));
 	TRY(takeover_find_lost(t, &is_lost, lost));
 	if (is_lost)
 		return takeover_load_newest(t, lost);
@@ -610,7 +613,7 @@ static tutti_status takeover_prepare(struct takeover *t)
 	t->state = calloc(STATE_NUMBERS * (size_t)trainer->model.param_count + 1, sizeof *t->state);
 	if (!t->earlier || !t->state)
 		return fail_no_memory("a trainer's tables");
-	return holdings_make(&t->holdings, trainer);
+	return takeover_holdings_make(&t->holdings, trainer);
 }
 
 /* before is the caller's to destroy, and const to it; but it may have a step to finish. */
@@ -628,7 +631,7 @@ tutti_status tutti_trainer_continue(tutti_trainer *trainer, const tutti_trainer 
 		status = takeover_take_over(&t);
 	free(t.earlier);
 	free(t.state);
-	holdings_free(&t.holdings);
+	takeover_holdings_free(&t.holdings);
 	if (status == TUTTI_OK)
 		*steps = t.steps > 0 ? t.steps : 0;
 	return status;

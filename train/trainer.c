@@ -143,7 +143,7 @@ static tutti_status trainer_check_dtypes(const tutti_train_config *c)
 	return TUTTI_OK;
 }
 
-static tutti_status config_check_counts(const tutti_train_config *c)
+static tutti_status trainer_config_check_counts(const tutti_train_config *c)
 {
 	const struct {
 		const char *name;
@@ -168,7 +168,7 @@ static tutti_status config_check_counts(const tutti_train_config *c)
 	return TUTTI_OK;
 }
 
-static tutti_status config_check_device(const tutti_train_config *c)
+static tutti_status trainer_config_check_device(const tutti_train_config *c)
 {
 	if (c->on_device < 0 || c->on_device > 1)
 		return fail_invalid("tutti_train_config: on_device is %d, not 0 or 1.",
@@ -185,9 +185,9 @@ tutti_status config_check(const tutti_train_config *c)
 	if (c->strategy < TUTTI_DDP || c->strategy > TUTTI_LOCAL_SGD)
 		return fail_invalid("tutti_train_config: there is no strategy %d.",
 				    (int)c->strategy);
-	TRY(config_check_device(c));
+	TRY(trainer_config_check_device(c));
 	TRY(trainer_check_dtypes(c));
-	TRY(config_check_counts(c));
+	TRY(trainer_config_check_counts(c));
 	if (!(c->max_grad_norm >= 0) || isinf(c->max_grad_norm))
 		return fail_invalid("tutti_train_config: max_grad_norm is %g; it must be finite "
 				    "and at least 0 (no clipping).",
@@ -272,7 +272,7 @@ tutti_status config_check_mesh(const tutti_train_config *config, const struct tu
 /* ---- trainers ---- */
 
 /* The plan for the first micro-batch: forward in the order of registration, then backward. */
-static void plan_units(struct unit_events *plan, int units)
+static void trainer_plan_units(struct unit_events *plan, int units)
 {
 	plan->room = 2 * units;
 	for (int u = 0; u < units; u++)
@@ -302,7 +302,7 @@ static tutti_status trainer_make_tables(tutti_trainer *trainer, const tutti_mode
 		return fail_no_memory("a trainer's tables");
 	for (size_t p = 0; p < params; p++)
 		trainer->tensors[p].optimizer = -1;
-	plan_units(&trainer->plan, model->unit_count);
+	trainer_plan_units(&trainer->plan, model->unit_count);
 	return TUTTI_OK;
 }
 
@@ -399,7 +399,7 @@ static tutti_status trainer_agree_on_mapping(tutti_trainer *trainer)
 	return TUTTI_OK;
 }
 
-static tutti_status plan_memory(tutti_trainer *trainer, int node)
+static tutti_status trainer_plan_memory(tutti_trainer *trainer, int node)
 {
 	const tutti_train_config *config = &trainer->config;
 
@@ -423,7 +423,7 @@ static tutti_status trainer_divide_model(tutti_trainer *trainer, const tutti_mes
 }
 
 /* Collective over the mesh. */
-static tutti_status split_mesh(tutti_trainer *trainer)
+static tutti_status trainer_split_mesh(tutti_trainer *trainer)
 {
 	tutti_config config;
 
@@ -446,11 +446,11 @@ static tutti_status trainer_build(tutti_trainer *trainer, const tutti_model *mod
 	TRY(trainer_compare_models(trainer));
 	TRY(job_agree(trainer, trainer_divide_model(trainer, mesh)));
 	TRY(trainer_check_nodes(trainer, node));
-	TRY(job_agree(trainer, plan_memory(trainer, node)));
+	TRY(job_agree(trainer, trainer_plan_memory(trainer, node)));
 	TRY(trainer_agree_on_memory(trainer));
 	TRY(trainer_agree_on_mapping(trainer));
 	TRY(homes_split(trainer));
-	TRY(split_mesh(trainer));
+	TRY(trainer_split_mesh(trainer));
 	tutti_status made = memory_place(trainer);
 	if (made == TUTTI_OK)
 		made = pieces_make(trainer);

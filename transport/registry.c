@@ -34,7 +34,7 @@ static bool registry_is_whole(const struct tutti_transport *t)
 	       (t->map == NULL) == (t->unmap == NULL) && (t->mend == NULL) == (t->in_doubt == NULL);
 }
 
-static tutti_status plugin_load(const struct tutti_transport **transport, const char *path)
+static tutti_status registry_plugin_load(const struct tutti_transport **transport, const char *path)
 {
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	const struct tutti_transport *t;
@@ -124,7 +124,7 @@ tutti_status transport_list(const struct tutti_transport **list, int *count, con
 	if (filter && filter[0] == '\0')
 		filter = NULL;
 	if (env && env->transport_plugin)
-		TRY(plugin_load(&all[here++], env->transport_plugin));
+		TRY(registry_plugin_load(&all[here++], env->transport_plugin));
 	for (int i = 0; i < BUILT_IN; i++) {
 		if (registry_find(all, here, built_in[i]->name, strlen(built_in[i]->name)) >= 0)
 			return fail(

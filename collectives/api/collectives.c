@@ -365,8 +365,8 @@ static tutti_status collectives_make_call(struct call_args *a, tutti_comm *comm,
 						       : status;
 }
 
-static inline struct call_args args_of(enum collective collective, const void *send, void *recv,
-				       size_t count, tutti_dtype dtype)
+static inline struct call_args collectives_args_of(enum collective collective, const void *send,
+						   void *recv, size_t count, tutti_dtype dtype)
 {
 	return (struct call_args){.collective = collective,
 				  .dtype = dtype,
@@ -378,7 +378,7 @@ static inline struct call_args args_of(enum collective collective, const void *s
 tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_op op, tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_ALL_REDUCE, send, recv, count, dtype);
+	struct call_args args = collectives_args_of(COLL_ALL_REDUCE, send, recv, count, dtype);
 	args.op = op;
 	return collectives_make_call(&args, comm, call);
 }
@@ -386,7 +386,7 @@ tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, tutti_
 tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			  tutti_op op, int root, tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_REDUCE, send, recv, count, dtype);
+	struct call_args args = collectives_args_of(COLL_REDUCE, send, recv, count, dtype);
 	args.op = op;
 	args.root = root;
 	return collectives_make_call(&args, comm, call);
@@ -395,7 +395,7 @@ tutti_status tutti_reduce(const void *send, void *recv, size_t count, tutti_dtyp
 tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			     int root, tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_BROADCAST, send, recv, count, dtype);
+	struct call_args args = collectives_args_of(COLL_BROADCAST, send, recv, count, dtype);
 	args.root = root;
 	return collectives_make_call(&args, comm, call);
 }
@@ -403,14 +403,14 @@ tutti_status tutti_broadcast(const void *send, void *recv, size_t count, tutti_d
 tutti_status tutti_all_gather(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_ALL_GATHER, send, recv, count, dtype);
+	struct call_args args = collectives_args_of(COLL_ALL_GATHER, send, recv, count, dtype);
 	return collectives_make_call(&args, comm, call);
 }
 
 tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype,
 				  tutti_op op, tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_REDUCE_SCATTER, send, recv, count, dtype);
+	struct call_args args = collectives_args_of(COLL_REDUCE_SCATTER, send, recv, count, dtype);
 	args.op = op;
 	return collectives_make_call(&args, comm, call);
 }
@@ -418,7 +418,7 @@ tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, tu
 tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
 			  tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_GATHER, send, recv, count, dtype);
+	struct call_args args = collectives_args_of(COLL_GATHER, send, recv, count, dtype);
 	args.root = root;
 	return collectives_make_call(&args, comm, call);
 }
@@ -426,7 +426,7 @@ tutti_status tutti_gather(const void *send, void *recv, size_t count, tutti_dtyp
 tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dtype dtype, int root,
 			   tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_SCATTER, send, recv, count, dtype);
+	struct call_args args = collectives_args_of(COLL_SCATTER, send, recv, count, dtype);
 	args.root = root;
 	return collectives_make_call(&args, comm, call);
 }
@@ -434,7 +434,7 @@ tutti_status tutti_scatter(const void *send, void *recv, size_t count, tutti_dty
 tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, tutti_dtype dtype,
 			      tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_ALL_TO_ALL, send, recv, count, dtype);
+	struct call_args args = collectives_args_of(COLL_ALL_TO_ALL, send, recv, count, dtype);
 	return collectives_make_call(&args, comm, call);
 }
 
@@ -442,7 +442,7 @@ tutti_status tutti_all_gatherv(const void *send, void *recv, const size_t *count
 			       const size_t *offsets, tutti_dtype dtype, tutti_comm *comm,
 			       const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_ALL_GATHERV, send, recv, 0, dtype);
+	struct call_args args = collectives_args_of(COLL_ALL_GATHERV, send, recv, 0, dtype);
 	args.counts[SEND_SIDE] = counts;
 	args.offsets[SEND_SIDE] = offsets;
 	return collectives_make_call(&args, comm, call);
@@ -452,7 +452,7 @@ tutti_status tutti_reduce_scatterv(const void *send, void *recv, const size_t *c
 				   const size_t *offsets, tutti_dtype dtype, tutti_op op,
 				   tutti_comm *comm, const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_REDUCE_SCATTERV, send, recv, 0, dtype);
+	struct call_args args = collectives_args_of(COLL_REDUCE_SCATTERV, send, recv, 0, dtype);
 	args.op = op;
 	args.counts[SEND_SIDE] = counts;
 	args.offsets[SEND_SIDE] = offsets;
@@ -463,7 +463,7 @@ tutti_status tutti_gatherv(const void *send, void *recv, const size_t *counts,
 			   const size_t *offsets, tutti_dtype dtype, int root, tutti_comm *comm,
 			   const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_GATHERV, send, recv, 0, dtype);
+	struct call_args args = collectives_args_of(COLL_GATHERV, send, recv, 0, dtype);
 	args.root = root;
 	args.counts[SEND_SIDE] = counts;
 	args.offsets[SEND_SIDE] = offsets;
@@ -474,7 +474,7 @@ tutti_status tutti_scatterv(const void *send, void *recv, const size_t *counts,
 			    const size_t *offsets, tutti_dtype dtype, int root, tutti_comm *comm,
 			    const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_SCATTERV, send, recv, 0, dtype);
+	struct call_args args = collectives_args_of(COLL_SCATTERV, send, recv, 0, dtype);
 	args.root = root;
 	args.counts[SEND_SIDE] = counts;
 	args.offsets[SEND_SIDE] = offsets;
@@ -486,7 +486,7 @@ tutti_status tutti_all_to_allv(const void *send, const size_t *send_counts,
 			       const size_t *recv_offsets, tutti_dtype dtype, tutti_comm *comm,
 			       const tutti_call *call)
 {
-	struct call_args args = args_of(COLL_ALL_TO_ALLV, send, recv, 0, dtype);
+	struct call_args args = collectives_args_of(COLL_ALL_TO_ALLV, send, recv, 0, dtype);
 	args.counts[SEND_SIDE] = send_counts;
 	args.counts[RECV_SIDE] = recv_counts;
 	args.offsets[SEND_SIDE] = send_offsets;
@@ -535,8 +535,8 @@ static tutti_status collectives_send_recv_check(const char *name, const struct m
 	return TUTTI_OK;
 }
 
-static struct task_spec spec_of(const char *name, const struct message_args *m,
-				const struct tutti_comm *comm, const tutti_call *call)
+static struct task_spec collectives_spec_of(const char *name, const struct message_args *m,
+					    const struct tutti_comm *comm, const tutti_call *call)
 {
 	bool sends = m->side == P2P_SEND;
 	size_t bytes = m->count * dtype_bytes(m->dtype);
@@ -567,7 +567,7 @@ static tutti_status collectives_send_recv_pass_on(const char *name, const struct
 	last_error_clear();
 	tutti_status status = collectives_send_recv_check(name, m, comm, call);
 	if (status == TUTTI_OK) {
-		struct task_spec spec = spec_of(name, m, comm, call);
+		struct task_spec spec = collectives_spec_of(name, m, comm, call);
 		status = group_is_open() ? group_add_message(comm, &spec, call)
 					 : comm_call_message(comm, &spec, call);
 	}

@@ -292,7 +292,7 @@ static tutti_status group_conclude(const struct call_batch *b, struct tutti_work
 
 /* One call is its own group's work. It is issued like the others and only then waited for, since a
  * call of a group does not wait for room. */
-static tutti_status run_alone(struct call_batch *b, const tutti_call *call)
+static tutti_status group_run_alone(struct call_batch *b, const tutti_call *call)
 {
 	struct tutti_work *work;
 	tutti_call own = {.work = &work,
@@ -319,7 +319,7 @@ static tutti_status group_run(struct call_batch *b, const tutti_call *call)
 		return TUTTI_OK;
 	}
 	if (b->count == 1)
-		return run_alone(b, call);
+		return group_run_alone(b, call);
 	TRY(group_find_captured(b, call->stream));
 	TRY(work_new_whole(&whole, b->members[0].comm->engine, b->count, call));
 	char why[ERROR_BYTES];

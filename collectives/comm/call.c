@@ -127,8 +127,8 @@ tutti_status comm_call_alone(struct tutti_comm *comm, struct call_args *args,
 
 /* A send or recv uses no sequence number of the communicator's: which message it is among the
  * trace's operations is its number there. */
-static void trace_message(struct tutti_comm *comm, struct task_spec *spec, enum route_ending ending,
-			  const tutti_call *call)
+static void call_trace_message(struct tutti_comm *comm, struct task_spec *spec,
+			       enum route_ending ending, const tutti_call *call)
 {
 	const struct call_args *args = &spec->args;
 	unsigned flags = ending == ROUTE_WAITS ? 0 : TRACE_IS_ASYNC;
@@ -167,12 +167,12 @@ tutti_status comm_check_captured(const struct tutti_comm *comm,
 }
 
 /* All but the first, which has the work, are over at once. */
-static void trace_captured(struct tutti_comm *comm, const struct task_spec *const *messages,
-			   size_t n, const tutti_call *call)
+static void call_trace_captured(struct tutti_comm *comm, const struct task_spec *const *messages,
+				size_t n, const tutti_call *call)
 {
 	for (size_t i = n; i-- > 1;) {
 		struct task_spec spec = *messages[i];
-		trace_message(comm, &spec, ROUTE_HANDLED, call);
+		call_trace_message(comm, &spec, ROUTE_HANDLED, call);
 		trace_began(&spec.trace);
 		trace_ended_late(&spec.trace, false);
 	}
@@ -199,8 +199,8 @@ tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec 
 	TRY(comm_enter(comm, spec.name));
 	tutti_status status = engine_status(comm->engine);
 	if (status == TUTTI_OK) {
-		trace_captured(comm, messages, n, call);
-		trace_message(comm, &spec, ROUTE_HANDLED, call);
+		call_trace_captured(comm, messages, n, call);
+		call_trace_message(comm, &spec, ROUTE_HANDLED, call);
 		status = route_submit(comm, &c, &spec);
 	}
 	comm_leave(comm);
@@ -223,7 +223,7 @@ tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 	TRY(comm_enter(comm, spec->name));
 	tutti_status status = engine_status(comm->engine);
 	if (status == TUTTI_OK) {
-		trace_message(comm, spec, c.ending, call);
+		call_trace_message(comm, spec, c.ending, call);
 		if (c.ending == ROUTE_WAITS) {
 			comm_begin_wait(comm);
 			status = engine_run(comm->engine, spec);

@@ -49,7 +49,7 @@ static void comm_local_ranks_join(struct local_rank *rank)
 		snprintf(rank->message, sizeof rank->message, "%s", last_error());
 }
 
-static void *local_ranks_thread_main(void *arg)
+static void *init_local_ranks_thread_main(void *arg)
 {
 	struct local_rank *rank = arg;
 
@@ -62,13 +62,13 @@ static void *local_ranks_thread_main(void *arg)
 }
 
 /* The first rank has the calling thread. Returns how many ranks have a thread. */
-static int local_ranks_start_threads(struct local_rank *ranks, int n)
+static int init_local_ranks_start_threads(struct local_rank *ranks, int n)
 {
 	int started = 1, error = 0;
 
 	while (started < n && error == 0) {
 		struct local_rank *rank = &ranks[started];
-		error = thread_start(&rank->thread, local_ranks_thread_main, rank);
+		error = thread_start(&rank->thread, init_local_ranks_thread_main, rank);
 		started += error == 0;
 	}
 	errno = error;
@@ -92,7 +92,7 @@ static tutti_status init_join_by_threads(struct local_rank *ranks, int n)
 	for (int r = 0; r < n; r++)
 		ranks[r].gate = &gate;
 	pthread_mutex_lock(&gate.lock);
-	int started = local_ranks_start_threads(ranks, n);
+	int started = init_local_ranks_start_threads(ranks, n);
 	gate.is_open = started == n;
 	if (!gate.is_open)
 		status = fail_errno("cannot start the threads by which %d ranks join", n);
@@ -107,8 +107,8 @@ static tutti_status init_join_by_threads(struct local_rank *ranks, int n)
 
 /* The job's ranks, of which this process has n from job->rank on. config and the launcher count
  * processes. INVALID: as job_find, and config.local_ranks is not n. */
-static tutti_status local_ranks_find(struct job *job, int n, const tutti_config *config,
-				     const struct env *env)
+static tutti_status init_local_ranks_find(struct job *job, int n, const tutti_config *config,
+					  const struct env *env)
 {
 	struct job found;
 
@@ -138,7 +138,7 @@ static tutti_status local_ranks_find(struct job *job, int n, const tutti_config 
 /* Fills in n communicators, which are empty (comm_new), of the ranks from first->rank on. OK on all
  * ranks of this process or an error, with the message of a rank that has it; then the caller frees
  * all of them. */
-static tutti_status local_ranks_join(struct tutti_comm **comms, int n, const struct job *first)
+static tutti_status init_local_ranks_join(struct tutti_comm **comms, int n, const struct job *first)
 {
 	struct local_rank *ranks = calloc((size_t)n, sizeof *ranks);
 
@@ -309,7 +309,7 @@ static tutti_status init_connect_all(struct tutti_comm **comms, int n)
 }
 
 /* Ranks of one process take the devices in turn, from the one that is named, or current. */
-static int device_of_rank(const tutti_config *config, int rank)
+static int init_device_of_rank(const tutti_config *config, int rank)
 {
 	int first = memory_kind(TUTTI_MEMORY_CUDA) ? cuda_channels_device(config->device - 1) : -1;
 	int count = first < 0 ? 0 : cuda_device_count();
@@ -333,7 +333,7 @@ static tutti_status init_make_all(struct tutti_comm **comms, int n, const tutti_
 {
 	for (int r = 0; r < n; r++) {
 		TRY(comm_new(&comms[r], config, env, first + r, size));
-		comms[r]->settings.device = device_of_rank(config, r);
+		comms[r]->settings.device = init_device_of_rank(config, r);
 		comms[r]->place.has_no_thread = n > 1;
 	}
 	return TUTTI_OK;
@@ -377,7 +377,7 @@ static tutti_status init_join_others(struct tutti_comm **comms, int n, const tut
 				     const struct env *env, const struct job *job)
 {
 	TRY(init_make_all(comms, n, config, env, job->rank, job->size));
-	return local_ranks_join(comms, n, job);
+	return init_local_ranks_join(comms, n, job);
 }
 
 tutti_status comm_init_all(struct tutti_comm **comms, int n, const tutti_config *config)
@@ -390,7 +390,7 @@ tutti_status comm_init_all(struct tutti_comm **comms, int n, const tutti_config 
 	TRY(init_load_settings(&env));
 	TRY(comm_check_config(config));
 	if (config->local_ranks)
-		TRY(local_ranks_find(&job, n, config, &env));
+		TRY(init_local_ranks_find(&job, n, config, &env));
 	struct tutti_comm **made = calloc((size_t)n, sizeof(struct tutti_comm *));
 	if (!made)
 		return fail(TUTTI_ERR_MEMORY, "no memory for %d communicators", n);

@@ -25,8 +25,8 @@
 #define REPEATS 5
 
 /* rounds times: messages one way, one message back. The lower rank begins. */
-static struct plan *there_and_back(const struct tutti_comm *comm, int partner, int rounds,
-				   int messages)
+static struct plan *measure_there_and_back(const struct tutti_comm *comm, int partner, int rounds,
+					   int messages)
 {
 	struct plan_shape shape = {.in_chunks = 0, .out_chunks = 1};
 	struct plan *p = plan_new(comm->rank, comm->size, shape, (struct plan_options){0});
@@ -61,8 +61,8 @@ static struct plan *measure_all_at_once(const struct tutti_comm *comm, int peers
 }
 
 /* bytes: of a chunk. */
-static tutti_status run_once(struct tutti_comm *comm, const struct plan *plan, size_t bytes,
-			     void *buffer)
+static tutti_status measure_run_once(struct tutti_comm *comm, const struct plan *plan, size_t bytes,
+				     void *buffer)
 {
 	struct task_spec spec = {.kind = &plan_tasks,
 				 .plan = plan,
@@ -95,7 +95,7 @@ static tutti_status measure_time_plan(struct tutti_comm *comm, struct plan *plan
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory to measure links", comm->rank);
 	for (int i = 0; i < REPEATS && status == TUTTI_OK; i++) {
 		uint64_t start = clock_now_ns();
-		status = run_once(comm, plan, bytes, buffer);
+		status = measure_run_once(comm, plan, bytes, buffer);
 		uint64_t took = clock_now_ns() - start;
 		least = took < least ? took : least;
 	}
@@ -131,11 +131,11 @@ static tutti_status measure_link(struct tutti_comm *comm, int partner, void *buf
 {
 	double small, burst, bulk; /* the first connects, too */
 
-	TRY(measure_time_plan(comm, there_and_back(comm, partner, ROUNDS, 1), SMALL_BYTES, buffer,
-			      &small));
-	TRY(measure_time_plan(comm, there_and_back(comm, partner, 1, 1 + BURST), SMALL_BYTES,
-			      buffer, &burst));
-	TRY(measure_time_plan(comm, there_and_back(comm, partner, 1, 1), LONG_BYTES, buffer,
+	TRY(measure_time_plan(comm, measure_there_and_back(comm, partner, ROUNDS, 1), SMALL_BYTES,
+			      buffer, &small));
+	TRY(measure_time_plan(comm, measure_there_and_back(comm, partner, 1, 1 + BURST),
+			      SMALL_BYTES, buffer, &burst));
+	TRY(measure_time_plan(comm, measure_there_and_back(comm, partner, 1, 1), LONG_BYTES, buffer,
 			      &bulk));
 	small /= ROUNDS;
 	speed->alpha = small / 2;

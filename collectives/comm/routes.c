@@ -18,7 +18,7 @@ struct cached_plan {
 };
 
 /* Its row in the table of algorithms. */
-static int plan_cache_index(const struct algorithm *a)
+static int route_plan_cache_index(const struct algorithm *a)
 {
 	int index = (int)(a - algorithm_at(0));
 
@@ -27,10 +27,10 @@ static int plan_cache_index(const struct algorithm *a)
 }
 
 /* A plan serves every size, pointer and dtype; built when first asked for. MEMORY. */
-static tutti_status plan_cache_find(struct tutti_comm *comm, const struct algorithm *a,
-				    const struct plan_key *key, const struct plan **plan)
+static tutti_status route_plan_cache_find(struct tutti_comm *comm, const struct algorithm *a,
+					  const struct plan_key *key, const struct plan **plan)
 {
-	struct cached_plan **list = &comm->plans[plan_cache_index(a)], *c;
+	struct cached_plan **list = &comm->plans[route_plan_cache_index(a)], *c;
 
 	for (c = *list; c; c = c->next)
 		if (c->root == key->root && c->in_place == key->in_place &&
@@ -154,22 +154,22 @@ static tutti_status route_add_plan(struct tutti_comm *comm, const struct algorit
 	if (key.options.across) /* it exchanges with the ranks of one lane only */
 		spec->width = algorithm_width(a, comm->select.num_nodes, key.options);
 	spec->checks_counts = spec->args.collective == COLL_ALL_TO_ALLV;
-	TRY(plan_cache_find(comm, a, &key, &spec->plan));
+	TRY(route_plan_cache_find(comm, a, &key, &spec->plan));
 	if (!key.options.staged || spec->direct_kind != spec->memory->id)
 		return TUTTI_OK;
 	key.options.direct = comm->reach.direct;
 	key.options.direct_kind = (uint8_t)(1u << spec->direct_kind);
-	TRY(plan_cache_find(comm, a, &key, &spec->direct_plan));
+	TRY(route_plan_cache_find(comm, a, &key, &spec->direct_plan));
 	if (collective_has_counts(spec->args.collective))
 		return TUTTI_OK;
 	key.options.whole = true;
-	return plan_cache_find(comm, a, &key, &spec->whole_plan);
+	return route_plan_cache_find(comm, a, &key, &spec->whole_plan);
 }
 
 static void route_note_in_trace(struct tutti_comm *comm, const struct route_call *c,
 				struct task_spec *spec)
 {
-	unsigned by = spec->plan             ? (unsigned)plan_cache_index(c->algorithm)
+	unsigned by = spec->plan             ? (unsigned)route_plan_cache_index(c->algorithm)
 		      : c->route->by_kernels ? TRACE_BY_DEVICE
 					     : TRACE_BY_WINDOW;
 	unsigned flags = c->ending == ROUTE_WAITS ? 0 : TRACE_IS_ASYNC;

@@ -415,7 +415,7 @@ static tutti_status split_make_child(struct split *s, int color, struct member *
 				 s->child->parent.ranks);
 }
 
-static bool parent_has_failed(void *parent)
+static bool split_parent_has_failed(void *parent)
 {
 	return engine_is_broken(((struct tutti_comm *)parent)->engine);
 }
@@ -439,7 +439,7 @@ static tutti_status split_meet(struct split *s, int color)
 	}
 	TRY(split_agree(s, &all_have));
 	if (s->child)
-		comm_open_window(s->child, s->deadline_ns, parent_has_failed, s->parent);
+		comm_open_window(s->child, s->deadline_ns, split_parent_has_failed, s->parent);
 	TRY(split_agree(s, &all_have));
 	if (s->child)
 		comm_keep(s->child, all_have);
@@ -468,7 +468,7 @@ static tutti_status split_start_child(struct split *s)
 	s->child->select.links = s->parent->select.links; /* they use the same */
 	tutti_status status = comm_start(s->child);
 	if (status == TUTTI_OK)
-		status = comm_connect(s->child, s->deadline_ns, parent_has_failed, s->parent);
+		status = comm_connect(s->child, s->deadline_ns, split_parent_has_failed, s->parent);
 	if (status != TUTTI_OK)
 		comm_close(s->child); /* the others need not wait for this rank */
 	return status;

@@ -80,7 +80,7 @@ static tutti_status topology_check_alike(const struct member *members, int size)
 
 /* number[r]: rank r's node, counted in the order in which they first appear. Returns how many there
  * are. */
-static int number_nodes(const struct member *members, int size, int *number, int *first)
+static int topology_number_nodes(const struct member *members, int size, int *number, int *first)
 {
 	int nodes = 0;
 	for (int r = 0; r < size; r++) {
@@ -144,7 +144,7 @@ static tutti_status topology_find_nodes(struct tutti_comm *comm, const struct me
 	if (!number)
 		return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for the nodes of %zu ranks",
 			    comm->rank, n);
-	place->num_nodes = number_nodes(members, comm->size, number, number + n);
+	place->num_nodes = topology_number_nodes(members, comm->size, number, number + n);
 	place->node_rank = number[comm->rank];
 	place->local_rank = place->local_size = 0;
 	for (int r = 0; r < comm->size; r++) {

@@ -123,7 +123,7 @@ bool agreement_awaits(const struct agreement *a, int rank)
 }
 
 /* Since when this rank has been waited for. */
-static uint64_t awaited_since(const struct agreement *a, int rank)
+static uint64_t agreement_awaited_since(const struct agreement *a, int rank)
 {
 	uint64_t heard_ns = a->seats[rank].heard_ns;
 
@@ -136,7 +136,8 @@ static void agreement_watch_others(struct agreement *a, uint64_t now_ns)
 
 	for (int r = 0; r < a->size; r++) {
 		struct agreement_seat *s = &a->seats[r];
-		if (!agreement_is_awaited(a, r) || now_ns < awaited_since(a, r) + a->grace_ns)
+		if (!agreement_is_awaited(a, r) ||
+		    now_ns < agreement_awaited_since(a, r) + a->grace_ns)
 			continue;
 		s->is_suspect = true;
 		again |= a->phase == AGREEMENT_PROPOSES;
@@ -453,7 +454,7 @@ void agreement_hear(struct agreement *a, int from, const struct agreement_messag
 }
 
 /* Until when this rank waits for its leader to say something. */
-static uint64_t leader_until(const struct agreement *a)
+static uint64_t agreement_leader_until(const struct agreement *a)
 {
 	uint64_t heard_ns = a->seats[a->leader].heard_ns;
 	uint64_t next = a->grace_ns / 8, most = MS_TO_NS(NEXT_LEADER_MS);
@@ -467,7 +468,7 @@ static uint64_t leader_until(const struct agreement *a)
 /* A leader that has decided, or has lost what was sent to it, calls no more until it is asked. */
 static void agreement_watch_leader(struct agreement *a, uint64_t now_ns)
 {
-	while (a->leader != a->rank && now_ns >= leader_until(a)) {
+	while (a->leader != a->rank && now_ns >= agreement_leader_until(a)) {
 		a->seats[a->leader].is_suspect = true;
 		agreement_elect(a, now_ns);
 	}

@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void decisions_remember(struct consensus *c, uint64_t number, const struct agreement *a)
+static void consensus_decisions_remember(struct consensus *c, uint64_t number,
+					 const struct agreement *a)
 {
 	struct decision *d = &c->past[c->past_at];
 	uint8_t *value = malloc(a->value_bytes);
@@ -28,7 +29,7 @@ static void decisions_remember(struct consensus *c, uint64_t number, const struc
 }
 
 /* To what came over the link, about a question that was decided before. */
-static tutti_status decisions_answer(const struct consensus *c, struct consensus_link *l)
+static tutti_status consensus_decisions_answer(const struct consensus *c, struct consensus_link *l)
 {
 	struct agreement_message m = {.kind = CONSENSUS_LATE};
 	size_t record_bytes = 0;
@@ -62,7 +63,7 @@ static tutti_status consensus_other_call(const struct inquiry *q, const struct c
 }
 
 /* The error of a rank that the others have left out. */
-static tutti_status inquiry_left_out(const struct inquiry *q)
+static tutti_status consensus_inquiry_left_out(const struct inquiry *q)
 {
 	return fail(TUTTI_ERR_PEER,
 		    "%s: the others have gone on without rank %d: it did not come, or was not "
@@ -79,7 +80,7 @@ static tutti_status consensus_take_other(struct inquiry *q, struct consensus_lin
 	if (own >> CALL_BITS == theirs >> CALL_BITS && ((own ^ theirs) & 3))
 		return consensus_other_call(q, l);
 	if (theirs < own)
-		return decisions_answer(q->consensus, l);
+		return consensus_decisions_answer(q->consensus, l);
 	/* The peer has gone on, so it knows how this question was decided. */
 	if (l->is_sending || l->is_lost)
 		return TUTTI_OK;
@@ -94,7 +95,7 @@ static tutti_status consensus_take_message(struct inquiry *q, struct consensus_l
 	if (l->in.number != q->question->number)
 		return consensus_take_other(q, l);
 	if (l->in.kind == CONSENSUS_LATE)
-		return inquiry_left_out(q);
+		return consensus_inquiry_left_out(q);
 	if (l->in.record_bytes != q->question->record_bytes && (m.record || m.value))
 		return consensus_other_call(q, l);
 	agreement_hear(&q->agreement, l->peer, &m, now_ns);
@@ -152,7 +153,7 @@ static bool consensus_open_link(const struct inquiry *q, struct consensus_link *
 	return consensus_link_open(l);
 }
 
-static void inquiry_speak(struct inquiry *q, uint64_t now_ns)
+static void consensus_inquiry_speak(struct inquiry *q, uint64_t now_ns)
 {
 	struct consensus *c = q->consensus;
 	struct agreement_message m;
@@ -169,7 +170,7 @@ static void inquiry_speak(struct inquiry *q, uint64_t now_ns)
 
 /* Every member must hear how the agreement ended, also if its connection breaks: so a rank that
  * knows waits until the others say that they know, too. Asking the next question says it too. */
-static bool inquiry_is_silent(const struct inquiry *q)
+static bool consensus_inquiry_is_silent(const struct inquiry *q)
 {
 	const struct agreement *a = &q->agreement;
 
@@ -187,7 +188,7 @@ static bool inquiry_is_silent(const struct inquiry *q)
 	return true;
 }
 
-static bool inquiry_pass(struct inquiry *q)
+static bool consensus_inquiry_pass(struct inquiry *q)
 {
 	struct consensus *c = q->consensus;
 	struct tutti_endpoint *ep = c->config.endpoint;
@@ -222,7 +223,7 @@ static void consensus_sleep_on(struct consensus *c)
 	poll(&fd, 1, SLEEP_MS);
 }
 
-static bool inquiry_is_over(struct inquiry *q, uint64_t now_ns)
+static bool consensus_inquiry_is_over(struct inquiry *q, uint64_t now_ns)
 {
 	if (q->status == TUTTI_OK && cancel_requested())
 		q->status = fail(TUTTI_ERR_ABORTED,
@@ -241,10 +242,10 @@ static bool inquiry_is_over(struct inquiry *q, uint64_t now_ns)
 	}
 	if (!q->goodbye_ns)
 		q->goodbye_ns = now_ns + MS_TO_NS(GOODBYE_MS);
-	return inquiry_is_silent(q) || now_ns >= q->goodbye_ns;
+	return consensus_inquiry_is_silent(q) || now_ns >= q->goodbye_ns;
 }
 
-static void inquiry_say_awaited(struct inquiry *q, uint64_t now_ns)
+static void consensus_inquiry_say_awaited(struct inquiry *q, uint64_t now_ns)
 {
 	char text[180];
 	struct rank_list list;
@@ -260,7 +261,7 @@ static void inquiry_say_awaited(struct inquiry *q, uint64_t now_ns)
 }
 
 /* Until all that need it know how it has ended, or q->status says why this rank gives up. */
-static void inquiry_run(struct inquiry *q)
+static void consensus_inquiry_run(struct inquiry *q)
 {
 	struct consensus *c = q->consensus;
 	const struct consensus_question *question = q->question;
@@ -270,11 +271,11 @@ static void inquiry_run(struct inquiry *q)
 		consensus_look_for_the_dead(q, now_ns);
 		bool moved = consensus_take_messages(q, now_ns);
 		agreement_step(&q->agreement, now_ns);
-		inquiry_speak(q, now_ns);
-		if (inquiry_is_over(q, now_ns))
+		consensus_inquiry_speak(q, now_ns);
+		if (consensus_inquiry_is_over(q, now_ns))
 			return;
-		inquiry_say_awaited(q, now_ns);
-		moved |= inquiry_pass(q);
+		consensus_inquiry_say_awaited(q, now_ns);
+		moved |= consensus_inquiry_pass(q);
 		if (question->wait && q->agreement.end == AGREEMENT_OPEN)
 			question->wait(question->arg, now_ns - q->begun_ns);
 		if (!moved)
@@ -419,7 +420,7 @@ const char *consensus_list(const uint8_t *marks, int size, enum agreement_mark m
 	return rank_list_end(&list);
 }
 
-static tutti_status too_few(const struct inquiry *q)
+static tutti_status consensus_too_few(const struct inquiry *q)
 {
 	const struct agreement *a = &q->agreement;
 	const struct quorum *quorum = &q->consensus->quorum;
@@ -450,10 +451,10 @@ static tutti_status consensus_conclude(struct inquiry *q, uint8_t *marks, void *
 	quorum_learn(&c->quorum, &a->quorum);
 	TRY(q->status);
 	if (a->end == AGREEMENT_NO_QUORUM)
-		return too_few(q);
-	decisions_remember(c, q->question->number, a);
+		return consensus_too_few(q);
+	consensus_decisions_remember(c, q->question->number, a);
 	if (a->end == AGREEMENT_LEFT_OUT)
-		return inquiry_left_out(q);
+		return consensus_inquiry_left_out(q);
 	memcpy(marks, a->value, (size_t)a->size);
 	memcpy(records, a->value + a->size, a->value_bytes - (size_t)a->size);
 	for (int r = 0; r < a->size; r++) {
@@ -485,7 +486,7 @@ tutti_status consensus_ask(struct consensus *c, const struct consensus_question 
 	tutti_status status = agreement_init(&q.agreement, &config);
 	if (status == TUTTI_OK) {
 		if (c->config.endpoint)
-			inquiry_run(&q);
+			consensus_inquiry_run(&q);
 		else
 			agreement_step(&q.agreement, q.begun_ns);
 		status = consensus_conclude(&q, marks, records);

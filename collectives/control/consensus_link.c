@@ -16,7 +16,7 @@
 #define FAILURES      8   /* from then on a rest lies between two */
 #define RECORD_MAX    (64u << 10)
 
-static size_t body_bytes(const struct consensus_head *h, int size)
+static size_t consensus_link_body_bytes(const struct consensus_head *h, int size)
 {
 	size_t bytes = 0;
 
@@ -37,7 +37,8 @@ static bool consensus_link_needs_value(uint32_t kind)
 static bool consensus_link_is_right(const struct consensus_head *h, int size)
 {
 	return h->magic == MAGIC && h->kind > AGREEMENT_NOTHING && h->kind <= CONSENSUS_LATE &&
-	       h->record_bytes <= RECORD_MAX && h->body_bytes == body_bytes(h, size) &&
+	       h->record_bytes <= RECORD_MAX &&
+	       h->body_bytes == consensus_link_body_bytes(h, size) &&
 	       (h->has_value || (!consensus_link_needs_value(h->kind) &&
 				 (h->kind != AGREEMENT_JOIN || h->accepted == 0)));
 }
@@ -100,7 +101,7 @@ tutti_status consensus_link_send(struct consensus_link *l, uint64_t number, size
 					 .is_fresh = m->is_fresh,
 					 .has_value = m->value != NULL,
 					 .record_bytes = (uint32_t)record_bytes};
-	l->out.body_bytes = (uint32_t)body_bytes(&l->out, l->size);
+	l->out.body_bytes = (uint32_t)consensus_link_body_bytes(&l->out, l->size);
 	if (!consensus_link_make_room(&l->out_bytes, &l->out_room, l->out.body_bytes))
 		return fail(TUTTI_ERR_MEMORY, "no memory for a message of %u bytes to rank %d",
 			    l->out.body_bytes, l->peer);

@@ -21,14 +21,14 @@
  * of them answers and asks the next one. So every rank is asked by its two neighbours, at most
  * once in an interval, however many ranks wait. The helper thread answers: a rank
  * that computes is there, one that is stopped is not. */
-static uint64_t silence_ns(const struct control_ring *c)
+static uint64_t control_ring_silence_ns(const struct control_ring *c)
 {
 	return MS_TO_NS(c->config.silence_ms);
 }
 
 static uint64_t ring_watch_interval_ns(const struct control_ring *c)
 {
-	uint64_t most = MS_TO_NS(WATCH_MS), interval = silence_ns(c) / 4;
+	uint64_t most = MS_TO_NS(WATCH_MS), interval = control_ring_silence_ns(c) / 4;
 	return interval < most ? interval : most;
 }
 
@@ -41,7 +41,8 @@ static bool ring_watch_is_stopped(const struct control_link *l)
 /* How long a neighbour may be silent. */
 static uint64_t ring_watch_limit_ns(const struct control_link *l)
 {
-	uint64_t silence = l->ring->config.silence_ms ? silence_ns(l->ring) : UINT64_MAX;
+	uint64_t silence =
+		l->ring->config.silence_ms ? control_ring_silence_ns(l->ring) : UINT64_MAX;
 	bool is_sooner = l->asker >= 0 && MS_TO_NS(ANSWER_MS) < silence;
 	return is_sooner ? MS_TO_NS(ANSWER_MS) : silence;
 }

@@ -384,7 +384,7 @@ static void ring_messages_take_lost(struct control_link *l, struct control_messa
 }
 
 /* The end of a connection proves no death: a living rank may have closed it, or the network. */
-static const char *what_happened(const struct control_ring *c, int rank)
+static const char *ring_messages_what_happened(const struct control_ring *c, int rank)
 {
 	const struct control_peer *peer = &c->config.peers[rank];
 	return peer->is_visible && process_has_ended(peer->process) ? "has died" : "is lost";
@@ -392,7 +392,7 @@ static const char *what_happened(const struct control_ring *c, int rank)
 
 /* If a later neighbour cannot be reached, it has left or died before: those that were its
  * neighbours then have said so. */
-static void connection_ended(struct control_link *l)
+static void ring_messages_connection_ended(struct control_link *l)
 {
 	struct control_ring *c = l->ring;
 	const struct tutti_conn *conn = l->conn;
@@ -406,7 +406,7 @@ static void connection_ended(struct control_link *l)
 		return;
 	end -= end > 0 && conn->error[end - 1] == '.';
 	snprintf(m.text, sizeof m.text, "%s %s: %.*s.", control_who(c, l->peer, who, sizeof who),
-		 what_happened(c, l->peer), (int)end, conn->error);
+		 ring_messages_what_happened(c, l->peer), (int)end, conn->error);
 	if (conn->status == TUTTI_ERR_PEER)
 		ring_messages_take_lost(l, &m);
 	else
@@ -506,7 +506,7 @@ bool control_pass(struct control_ring *c)
 		if (!l->conn || l->is_cut)
 			continue; /* of a connection that has ended */
 		if (io->status != TUTTI_OK) {
-			connection_ended(l);
+			ring_messages_connection_ended(l);
 			continue;
 		}
 		if (io == &l->out) {

@@ -203,10 +203,10 @@ static tutti_status device_prepare_piece(const struct tutti_work *work, int piec
 
 enum across_phase { PREPARES, AWAITS_TURN_TO_ADD, ADDS, CROSSES, AWAITS_TURN_TO_GATHER, GATHERS };
 
-static void kernels_ended(struct engine *e, struct engine_io *io);
-static const struct io_owner across_owner = {.done = kernels_ended, .failed = device_failed};
+static void across_kernels_ended(struct engine *e, struct engine_io *io);
+static const struct io_owner across_owner = {.done = across_kernels_ended, .failed = device_failed};
 
-static unsigned phases_of(const struct tutti_work *work)
+static unsigned across_phases_of(const struct tutti_work *work)
 {
 	return device_phases(collective_pattern(work->spec.args.collective));
 }
@@ -270,7 +270,7 @@ static void across_cross(struct engine *e, struct tutti_work *work)
 
 static void across_prepared(struct engine *e, struct tutti_work *work)
 {
-	if (!(phases_of(work) & ACROSS_ADDS)) {
+	if (!(across_phases_of(work) & ACROSS_ADDS)) {
 		across_cross(e, work);
 		return;
 	}
@@ -280,7 +280,7 @@ static void across_prepared(struct engine *e, struct tutti_work *work)
 
 static void across_plan_ended(struct engine *e, struct tutti_work *work)
 {
-	if (!(phases_of(work) & ACROSS_GATHERS)) {
+	if (!(across_phases_of(work) & ACROSS_GATHERS)) {
 		engine_work_ended(e, work);
 		return;
 	}
@@ -299,10 +299,10 @@ static void across_leave_turn(struct engine *e, struct tutti_work *work)
 	across_start_next(e, d);
 }
 
-static void kernels_ended(struct engine *e, struct engine_io *io)
+static void across_kernels_ended(struct engine *e, struct engine_io *io)
 {
 	struct tutti_work *work = io->work;
-	bool gathers = phases_of(work) & ACROSS_GATHERS;
+	bool gathers = across_phases_of(work) & ACROSS_GATHERS;
 	bool crosses = work_task(work)->across.phase == ADDS;
 
 	if (!device_is_well(e, work))
@@ -351,7 +351,7 @@ static bool across_is_held(const struct tutti_work *work)
 	bool crosses = work_task(work)->across.phase == CROSSES;
 
 	return work->bounce.is_held || across_awaits_turn(work) ||
-	       (crosses && is_behind && phases_of(work) == ACROSS_GATHERS);
+	       (crosses && is_behind && across_phases_of(work) == ACROSS_GATHERS);
 }
 
 const struct task_kind device_across_tasks = {.begin = across_begin,

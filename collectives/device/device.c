@@ -49,14 +49,14 @@ static struct call_shape device_args_shape_of(const struct device *d, const stru
 	return s;
 }
 
-static size_t packet_channels(const struct call_shape *s)
+static size_t device_packet_channels(const struct call_shape *s)
 {
 	return s->block <= PACKET_SHARE ? 1 : (s->block + PACKET_SHARE - 1) / PACKET_SHARE;
 }
 
-static unsigned packet_blocks(const struct device *d, const struct call_shape *s)
+static unsigned device_packet_blocks(const struct device *d, const struct call_shape *s)
 {
-	size_t channels = packet_channels(s);
+	size_t channels = device_packet_channels(s);
 
 	return (unsigned)(channels <= cuda_channels_count(d->channels)
 				  ? channels
@@ -66,7 +66,7 @@ static unsigned packet_blocks(const struct device *d, const struct call_shape *s
 /* A call of packets waits once, but sends all bytes to all ranks, twice as many of them. */
 static bool device_is_short(const struct device *d, const struct call_shape *s)
 {
-	size_t channels = packet_channels(s);
+	size_t channels = device_packet_channels(s);
 
 	return !s->has_counts && channels <= channel_packets((uint32_t)d->size) &&
 	       channels <= PACKET_EACH * cuda_channels_count(d->channels);
@@ -90,7 +90,7 @@ static size_t device_args_count_of(const struct call_args *a, int side, int rank
 	return a->counts[side] ? a->counts[side][rank] : a->count;
 }
 
-static size_t offset_of(const struct call_args *a, int side, int rank)
+static size_t device_offset_of(const struct call_args *a, int side, int rank)
 {
 	return a->counts[side] ? a->offsets[side][rank] : (size_t)rank * a->count;
 }
@@ -109,7 +109,7 @@ static void device_fill_send(const struct device *d, const struct call_args *a,
 		size_t count = has_blocks ? device_args_count_of(a, SEND_SIDE, r)
 					  : device_args_count_of(a, SEND_SIDE, d->rank);
 		l->send_bytes[r] = sends && goes ? count * s->element : 0;
-		l->send_offset[r] = has_blocks ? offset_of(a, SEND_SIDE, r) * s->element : 0;
+		l->send_offset[r] = has_blocks ? device_offset_of(a, SEND_SIDE, r) * s->element : 0;
 	}
 }
 
@@ -125,7 +125,7 @@ static void device_fill_recv(const struct device *d, const struct call_args *a,
 		size_t count = has_blocks ? device_args_count_of(a, RECV_SIDE, r)
 					  : device_args_count_of(a, RECV_SIDE, d->rank);
 		l->recv_bytes[r] = comes && gets ? count * s->element : 0;
-		l->recv_offset[r] = has_blocks ? offset_of(a, RECV_SIDE, r) * s->element : 0;
+		l->recv_offset[r] = has_blocks ? device_offset_of(a, RECV_SIDE, r) * s->element : 0;
 	}
 }
 
@@ -257,7 +257,7 @@ tutti_status device_prepare(const struct device *d, const struct call_args *a,
 	launch->near = a->recv ? a->recv : a->send;
 	if (!by_turns && device_is_short(d, &s)) {
 		launch->kernel = CUDA_KERNEL_packets;
-		launch->blocks = packet_blocks(d, &s);
+		launch->blocks = device_packet_blocks(d, &s);
 		device_prepare_packets(d, a, &s, &args->packets);
 		return TUTTI_OK;
 	}
@@ -329,7 +329,7 @@ const struct engine_stages *device_stages(struct device *d, int size)
 
 /* The block counts that ranks can agree on: 1 to 16 in steps of 1, then coarser, since a few blocks
  * more or less matter only where there are few. */
-static unsigned level_blocks(unsigned level)
+static unsigned device_level_blocks(unsigned level)
 {
 	return level < 16 ? level + 1 : level < 20 ? 16 + 4 * (level - 15) : 32 + 8 * (level - 19);
 }
@@ -341,7 +341,7 @@ uint32_t device_levels(const struct device *d)
 
 	for (unsigned i = 0; i < LEVELS; i++)
 		if (cuda_channels_take_turns(d->channels) ||
-		    level_blocks(i) <= cuda_channels_count(d->channels))
+		    device_level_blocks(i) <= cuda_channels_count(d->channels))
 			levels |= 1u << i;
 	return levels;
 }
@@ -353,7 +353,7 @@ void device_agree(struct device *d, uint32_t levels)
 	_Static_assert(32 + 8 * (LEVELS - 1 - 19) == CHANNELS_MOST, "the last level");
 	while (level + 1 < LEVELS && levels >> (level + 1) & 1u)
 		level++;
-	cuda_channels_limit(d->channels, level_blocks(level));
+	cuda_channels_limit(d->channels, device_level_blocks(level));
 }
 
 void device_close(struct device *d)

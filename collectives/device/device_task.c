@@ -12,8 +12,9 @@
 
 _Static_assert(ENGINE_DEVICE_WORKS_MAX <= TURN_CALLS, "a call by turns has a slot");
 
-static void kernel_ended(struct engine *e, struct engine_io *io);
-static const struct io_owner device_owner = {.done = kernel_ended, .failed = device_failed};
+static void device_task_kernel_ended(struct engine *e, struct engine_io *io);
+static const struct io_owner device_owner = {.done = device_task_kernel_ended,
+					     .failed = device_failed};
 
 void device_await(struct engine *e, struct tutti_work *work, void *stream,
 		  const struct io_owner *owner)
@@ -75,7 +76,7 @@ bool device_is_well(struct engine *e, const struct tutti_work *work)
 	return false;
 }
 
-static void kernel_ended(struct engine *e, struct engine_io *io)
+static void device_task_kernel_ended(struct engine *e, struct engine_io *io)
 {
 	if (device_is_well(e, io->work))
 		engine_work_ended(e, io->work);

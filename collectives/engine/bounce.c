@@ -40,7 +40,7 @@ static void bounce_post_copy(struct engine *e, struct tutti_work *work, struct e
 	bounce_post_on(bounce_queue_of(e, work), e, io);
 }
 
-static const void *a_buffer(const struct task_spec *spec)
+static const void *bounce_a_buffer(const struct task_spec *spec)
 {
 	return spec->args.recv ? spec->args.recv : spec->args.send;
 }
@@ -54,7 +54,7 @@ static struct bounce_copies *bounce_alloc_copies(struct engine *e, struct tutti_
 	struct memory_queue *q = bounce_queue_of(e, work);
 
 	bytes += COPIES_HEAD + 1;
-	return q->kind->host_alloc ? q->kind->host_alloc(q, bytes, a_buffer(&work->spec))
+	return q->kind->host_alloc ? q->kind->host_alloc(q, bytes, bounce_a_buffer(&work->spec))
 				   : malloc(bytes);
 }
 
@@ -120,9 +120,10 @@ static void bounce_post_rest(struct engine *e, struct tutti_work *work)
 
 	if (scratch_bytes)
 		work_post_io(e, work, bounce_queue_of(e, work), &bounce_owner,
-			     &(struct memory_io){.op = MEMORY_ALLOC,
-						 .io.bytes = scratch_bytes,
-						 .dst = (void *)(uintptr_t)a_buffer(&work->spec)});
+			     &(struct memory_io){
+				     .op = MEMORY_ALLOC,
+				     .io.bytes = scratch_bytes,
+				     .dst = (void *)(uintptr_t)bounce_a_buffer(&work->spec)});
 	if (work->bounce.copies)
 		bounce_fill_copies(e, work);
 }
@@ -147,7 +148,7 @@ tutti_status bounce_prepare(struct engine *e, struct tutti_work *work, struct bo
 		return TUTTI_OK;
 	}
 	s->is_held = true;
-	work_task(work)->io_src = a_buffer(spec);
+	work_task(work)->io_src = bounce_a_buffer(spec);
 	work_post_io(e, work, e->links.queues[TUTTI_MEMORY_CUDA], &bounce_owner,
 		     &(struct memory_io){.op = MEMORY_AFTER,
 					 .dst = spec->stream,

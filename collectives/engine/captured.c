@@ -96,7 +96,7 @@ static void captured_take_fingerprint(struct engine *e, struct task_spec *spec)
 	e->captured.fingerprint = spec->args.fingerprint = (uint32_t)(h >> 32) | 1;
 }
 
-static void part_ended(struct captured_call *c)
+static void captured_part_ended(struct captured_call *c)
 {
 	if (--c->left == 0)
 		captured_open_gate(c);
@@ -116,7 +116,7 @@ static void captured_start(struct engine *e, struct captured_call *c)
 			break;
 	}
 	e->works.groups--;
-	part_ended(c);
+	captured_part_ended(c);
 }
 
 static struct captured_call *captured_take_started(struct engine *e,
@@ -156,23 +156,23 @@ static void captured_start_all(struct engine *e)
 	}
 }
 
-static void work_began(const struct tutti_work *work)
+static void captured_work_began(const struct tutti_work *work)
 {
 	work->spec.captured->left++;
 }
 
 /* Nobody asks a replay's work how it ended: its error is the communicator's. */
-static void work_ended(struct engine *e, const struct tutti_work *work)
+static void captured_work_ended(struct engine *e, const struct tutti_work *work)
 {
 	char text[ERROR_BYTES];
 
 	if (work->status != TUTTI_OK && !e->failure.stop)
 		engine_set_failure(e, work->status, FAILURE_NO_RANK, work_error(work, text));
-	part_ended(work->spec.captured);
+	captured_part_ended(work->spec.captured);
 }
 
 static const struct replay_tasks replay_tasks = {
-	.start = captured_start_all, .began = work_began, .ended = work_ended};
+	.start = captured_start_all, .began = captured_work_began, .ended = captured_work_ended};
 
 /* The spec that a replay submits: in no stream's order, and nobody waits for its work. */
 static void captured_fill(struct task_spec *to, const struct task_spec *from,

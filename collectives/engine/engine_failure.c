@@ -17,8 +17,8 @@
 enum { WATCH_NS = 500000 };
 
 /* What work waits for, in words, and a rank of it, or -1. */
-static int work_explain(struct engine *e, const struct tutti_work *work, char *text,
-			size_t text_bytes)
+static int engine_failure_work_explain(struct engine *e, const struct tutti_work *work, char *text,
+				       size_t text_bytes)
 {
 	if (work->stage == WORK_PREPARES) {
 		snprintf(text, text_bytes, "for staging in %s memory", work->spec.memory->name);
@@ -87,13 +87,14 @@ static void engine_failure_say_absent(struct engine *e, const struct call_args *
 	long_wait_say("%s in tutti_%s", absent, collective_name(args->collective));
 }
 
-static void work_tell(struct engine *e, const struct tutti_work *work, uint64_t now)
+static void engine_failure_work_tell(struct engine *e, const struct tutti_work *work, uint64_t now)
 {
 	const struct trace_mark *mark = &work->spec.trace;
 	char text[sizeof((struct trace_wait *)0)->text];
 
 	if (engine_failure_is_due(e, mark, now))
-		engine_failure_tell_trace(e, mark, work_explain(e, work, text, sizeof text), text);
+		engine_failure_tell_trace(
+			e, mark, engine_failure_work_explain(e, work, text, sizeof text), text);
 }
 
 /* Tells the user, after a long wait, which ranks have not come to work, which makes a communicator
@@ -102,8 +103,8 @@ static void engine_failure_join_tell(struct engine *e, const struct tutti_work *
 {
 	char text[200];
 
-	engine_failure_say_absent(e, &work->spec.args, work_explain(e, work, text, sizeof text),
-				  now);
+	engine_failure_say_absent(e, &work->spec.args,
+				  engine_failure_work_explain(e, work, text, sizeof text), now);
 }
 
 void window_tell(struct engine *e, struct window_run *run, const struct trace_mark *mark,
@@ -232,7 +233,7 @@ const char *engine_in_words(const struct engine *e, const struct tutti_work *wor
 	return text;
 }
 
-static unsigned long long ms_since(const struct engine *e, uint64_t start_ns)
+static unsigned long long engine_failure_ms_since(const struct engine *e, uint64_t start_ns)
 {
 	return (engine_now(e) - start_ns) / 1000000u;
 }
@@ -250,9 +251,11 @@ void engine_fail_outside(struct engine *e)
 		 "%d works are in flight on this communicator (at most %d): waited %llu ms for one "
 		 "of them to end; the oldest, %s, has lasted %llu ms; wait for some before issuing "
 		 "more, or issue them in a group",
-		 e->works.count, engine_works_most(e), ms_since(e, e->works.outside_since_ns),
+		 e->works.count, engine_works_most(e),
+		 engine_failure_ms_since(e, e->works.outside_since_ns),
 		 engine_call_words(oldest, call, sizeof call),
-		 ms_since(e, oldest->deadline_ns - (uint64_t)oldest->spec.timeout_ms * 1000000u));
+		 engine_failure_ms_since(e, oldest->deadline_ns -
+						    (uint64_t)oldest->spec.timeout_ms * 1000000u));
 	engine_set_failure(e, TUTTI_ERR_TIMEOUT, FAILURE_NO_RANK,
 			   engine_in_words(e, &named, why, text));
 }
@@ -287,7 +290,7 @@ static void engine_fail_with_call(struct engine *e, const struct failure *failur
 		engine_set_failure(e, failure->status, failure->rank, failure->message);
 		return;
 	}
-	work_explain(e, work, who, sizeof who);
+	engine_failure_work_explain(e, work, who, sizeof who);
 	snprintf(text, sizeof text, "%.260s%s Rank %d was in %s and waited %.110s%s",
 		 failure->message, engine_failure_ends_with_stop(failure->message) ? "" : ".",
 		 e->config.rank, engine_call_words(work, call, sizeof call), who,
@@ -339,7 +342,7 @@ static void engine_timed_out(struct engine *e, const struct tutti_work *work)
 {
 	char who[300], absent[128] = "", text[ERROR_BYTES];
 
-	work_explain(e, work, who, sizeof who);
+	engine_failure_work_explain(e, work, who, sizeof who);
 	if (work_is_collective(work) && e->config.control)
 		control_missing(e->config.control, work->spec.args.sequence, absent, sizeof absent);
 	if (absent[0])
@@ -538,7 +541,7 @@ void engine_watch(struct engine *e)
 		}
 	}
 	if (lasts >= MS_TO_NS(SLOW_MS))
-		work_tell(e, first, now);
+		engine_failure_work_tell(e, first, now);
 	if (join)
 		engine_failure_join_tell(e, join, now);
 	if (!e->config.control)

@@ -46,7 +46,7 @@ static void run_create_cut(const struct engine *e, struct run *r, const struct t
 	r->filled_stride = longest * r->element;
 }
 
-static uint32_t lane_depth(const struct run *r, const struct lane *l)
+static uint32_t run_create_lane_depth(const struct run *r, const struct lane *l)
 {
 	size_t all = (size_t)l->count * r->slices, depth = LANE_DEPTH;
 	size_t landings = l->reduces && r->slice_stride ? LANDING_BYTES / r->slice_stride : depth;
@@ -62,7 +62,7 @@ struct arena {
 	size_t used;
 };
 
-static void *arena_take(struct arena *a, size_t n, size_t size)
+static void *run_create_arena_take(struct arena *a, size_t n, size_t size)
 {
 	size_t at = a->used;
 	a->used += (n * size + 63) / 64 * 64;
@@ -72,12 +72,12 @@ static void *arena_take(struct arena *a, size_t n, size_t size)
 static void run_create_lane(struct run *r, struct arena *a, uint32_t i)
 {
 	const struct lane *l = &r->plan->lanes[i];
-	uint32_t depth = lane_depth(r, l), srcs = l->peer < 0 ? r->plan->max_refs : 2;
+	uint32_t depth = run_create_lane_depth(r, l), srcs = l->peer < 0 ? r->plan->max_refs : 2;
 	uint32_t pieces = l->peer < 0 || r->plan->max_refs == 1 ? 0 : r->plan->max_refs;
-	struct step_io *ios = arena_take(a, depth, sizeof *ios);
-	const void **src = arena_take(a, (size_t)depth * srcs, sizeof *src);
-	struct tutti_piece *piece = arena_take(a, (size_t)depth * pieces, sizeof *piece);
-	uint8_t *landing = l->reduces ? arena_take(a, depth, r->slice_stride) : NULL;
+	struct step_io *ios = run_create_arena_take(a, depth, sizeof *ios);
+	const void **src = run_create_arena_take(a, (size_t)depth * srcs, sizeof *src);
+	struct tutti_piece *piece = run_create_arena_take(a, (size_t)depth * pieces, sizeof *piece);
+	uint8_t *landing = l->reduces ? run_create_arena_take(a, depth, r->slice_stride) : NULL;
 
 	if (!a->base)
 		return;
@@ -97,14 +97,14 @@ static size_t run_create_lay_out(struct run *r, uint8_t *base)
 	struct arena a = {base, 0};
 	const struct plan *p = r->plan;
 
-	arena_take(&a, 1, sizeof *r);
-	r->left = arena_take(&a, r->slots, sizeof *r->left);
-	r->pending = arena_take(&a, (size_t)p->count * r->slots, sizeof *r->pending);
-	r->lanes = arena_take(&a, p->lane_count, sizeof *r->lanes);
+	run_create_arena_take(&a, 1, sizeof *r);
+	r->left = run_create_arena_take(&a, r->slots, sizeof *r->left);
+	r->pending = run_create_arena_take(&a, (size_t)p->count * r->slots, sizeof *r->pending);
+	r->lanes = run_create_arena_take(&a, p->lane_count, sizeof *r->lanes);
 	for (uint32_t i = 0; i < p->lane_count; i++)
 		run_create_lane(r, &a, i);
-	r->tmp[POOL_HOST] =
-		arena_take(&a, (size_t)p->pool_chunks[POOL_HOST] * r->slots, r->slice_stride);
+	r->tmp[POOL_HOST] = run_create_arena_take(&a, (size_t)p->pool_chunks[POOL_HOST] * r->slots,
+						  r->slice_stride);
 	return a.used;
 }
 
@@ -213,18 +213,18 @@ static tutti_status run_create(struct engine *e, struct tutti_work *work)
 	return TUTTI_OK;
 }
 
-static size_t filled_bytes(const struct run *r)
+static size_t run_create_filled_bytes(const struct run *r)
 {
 	return (r->plan->pool_chunks[POOL_FILLED] * r->filled_stride + 63) / 64 * 64;
 }
 
 static size_t scratch_bytes(const struct run *r)
 {
-	return filled_bytes(r) +
+	return run_create_filled_bytes(r) +
 	       (size_t)r->plan->pool_chunks[POOL_KIND] * r->slots * r->slice_stride;
 }
 
-static uint8_t *scratch_of(const struct tutti_work *work)
+static uint8_t *run_create_scratch_of(const struct tutti_work *work)
 {
 	const struct work_direct *direct = &work_task(work)->direct;
 
@@ -234,7 +234,7 @@ static uint8_t *scratch_of(const struct tutti_work *work)
 /* The scratch begins with it. */
 void *run_filled(const struct tutti_work *work, uint32_t chunk)
 {
-	return scratch_of(work) + chunk * work_task(work)->run->filled_stride;
+	return run_create_scratch_of(work) + chunk * work_task(work)->run->filled_stride;
 }
 
 /* Gives back what run_create_map has taken. */
@@ -307,8 +307,8 @@ static void run_create_prepared(struct engine *e, struct tutti_work *work)
 	struct run *r = work_task(work)->run;
 
 	if (scratch_bytes(r)) {
-		r->tmp[POOL_FILLED] = scratch_of(work);
-		r->tmp[POOL_KIND] = scratch_of(work) + filled_bytes(r);
+		r->tmp[POOL_FILLED] = run_create_scratch_of(work);
+		r->tmp[POOL_KIND] = run_create_scratch_of(work) + run_create_filled_bytes(r);
 	}
 	run_start(e, r);
 }

@@ -252,7 +252,7 @@ tutti_status work_new_whole(struct tutti_work **out, struct engine *e, size_t co
 	return TUTTI_OK;
 }
 
-static void work_add_engine(struct work_parts *parts, struct engine *e)
+static void submit_work_add_engine(struct work_parts *parts, struct engine *e)
 {
 	for (size_t i = 0; i < parts->engine_count; i++)
 		if (parts->engine[i] == e)
@@ -264,7 +264,7 @@ void work_add_part(struct tutti_work *whole, struct tutti_work *part)
 {
 	struct engine *e = part->engine;
 	whole->parts->part[whole->parts->count++] = part;
-	work_add_engine(whole->parts, e);
+	submit_work_add_engine(whole->parts, e);
 	atomic_fetch_add_explicit(&whole->parts->left, 1, memory_order_relaxed);
 	engine_lock(e);
 	if (part->is_done)

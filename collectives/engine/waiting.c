@@ -12,7 +12,7 @@
 
 #define LOOKS_PER_PASS 64u
 
-static bool work_is_done(struct tutti_work *work)
+static bool waiting_work_is_done(struct tutti_work *work)
 {
 	return atomic_load_explicit(&work->is_done, memory_order_acquire);
 }
@@ -42,7 +42,7 @@ static struct found waiting_make_progress(struct tutti_work *work, bool has_slep
 	struct engines on = engines_of(work);
 	struct found found = {0};
 
-	for (size_t i = 0; i < on.count && !work_is_done(work); i++) {
+	for (size_t i = 0; i < on.count && !waiting_work_is_done(work); i++) {
 		struct engine *e = on.engine[i];
 		if (!engine_trylock(e))
 			continue;
@@ -61,7 +61,7 @@ static void waiting_sleep_for(struct tutti_work *work)
 {
 	struct engine *e = work->engine;
 	for (size_t i = 0; work->parts && i < work->parts->count; i++)
-		if (!work_is_done(work->parts->part[i])) {
+		if (!waiting_work_is_done(work->parts->part[i])) {
 			e = work->parts->part[i]->engine;
 			break;
 		}
@@ -73,7 +73,7 @@ static bool waiting_look_at_memory(struct tutti_work *work, const struct window_
 				   struct wait *w)
 {
 	for (unsigned looks = 0; looks < LOOKS_PER_PASS; looks++) {
-		if (window_has_come(awaited) || work_is_done(work))
+		if (window_has_come(awaited) || waiting_work_is_done(work))
 			return false;
 		if (!wait_again_for(w, awaited->is_near)) {
 			window_sleep(awaited);
@@ -92,7 +92,7 @@ static tutti_status waiting_wait_in_turns(struct tutti_work *work, uint64_t dead
 	bool has_slept = false;
 
 	wait_begin(&w, work->engine->config.policy);
-	while (!work_is_done(work)) {
+	while (!waiting_work_is_done(work)) {
 		struct found found = waiting_make_progress(work, has_slept);
 		has_slept = false;
 		if (found.moved) {
@@ -100,7 +100,7 @@ static tutti_status waiting_wait_in_turns(struct tutti_work *work, uint64_t dead
 			continue;
 		}
 		if (deadline_ns != DEADLINE_NONE && clock_now_ns() >= deadline_ns)
-			return work_is_done(work) ? TUTTI_OK : TUTTI_IN_PROGRESS;
+			return waiting_work_is_done(work) ? TUTTI_OK : TUTTI_IN_PROGRESS;
 		if (found.has_word)
 			has_slept = waiting_look_at_memory(work, &found.awaited, &w);
 		else if (!wait_again(&w))
@@ -135,9 +135,9 @@ static void waiting_note_wait(struct tutti_work *work)
 }
 
 /* Returns at its end, however it ends. */
-static void work_await(struct tutti_work *work)
+static void waiting_work_await(struct tutti_work *work)
 {
-	if (!work_is_done(work))
+	if (!waiting_work_is_done(work))
 		waiting_wait_long(work, 0);
 }
 
@@ -145,14 +145,14 @@ tutti_status work_wait(struct tutti_work **held, int timeout_ms)
 {
 	struct tutti_work *work = *held;
 
-	if (!work_is_done(work)) {
+	if (!waiting_work_is_done(work)) {
 		waiting_note_wait(work);
 		if (window_call_end(work)) {
 			*held = NULL;
 			return TUTTI_OK;
 		}
 		waiting_make_progress(work, false);
-		if (!work_is_done(work))
+		if (!waiting_work_is_done(work))
 			TRY(waiting_wait_long(work, timeout_ms));
 	}
 	tutti_status status = work_result(work);
@@ -172,9 +172,9 @@ static void waiting_give_way(struct tutti_work *work)
 
 tutti_status work_test(struct tutti_work *work, bool *done)
 {
-	if (!(*done = work_is_done(work))) {
+	if (!(*done = waiting_work_is_done(work))) {
 		struct found found = waiting_make_progress(work, false);
-		*done = work_is_done(work);
+		*done = waiting_work_is_done(work);
 		if (!*done && !found.moved)
 			waiting_give_way(work);
 	}
@@ -192,7 +192,7 @@ tutti_status work_cancel(struct tutti_work *work)
 	engine_lock(e);
 	const char *name = work->spec.name;
 	bool never = !work->spec.kind->cancel;
-	if (!never && !work_is_done(work) && !e->failure.stop && work->stage == WORK_RUNS)
+	if (!never && !waiting_work_is_done(work) && !e->failure.stop && work->stage == WORK_RUNS)
 		is_cancelled = work->spec.kind->cancel(e, work);
 	if (is_cancelled) {
 		engine_work_failed(e, work, TUTTI_ERR_ABORTED);
@@ -217,7 +217,7 @@ static bool waiting_ends_in_stream(const struct tutti_work *work)
 }
 
 /* On a GPU, or NULL. */
-static const void *work_stream_buffer(const struct tutti_work *work)
+static const void *waiting_work_stream_buffer(const struct tutti_work *work)
 {
 	const struct call_args *args = &work->spec.args;
 
@@ -231,15 +231,15 @@ static const void *work_stream_buffer(const struct tutti_work *work)
 static bool waiting_waits_here(const struct tutti_work *work, void *stream)
 {
 	return !waiting_ends_in_stream(work) && !callback_in_done &&
-	       cuda_stream_blocks_others(stream, work_stream_buffer(work));
+	       cuda_stream_blocks_others(stream, waiting_work_stream_buffer(work));
 }
 
 /* A failure opens the gate, too: no stream waits for what cannot come. */
 static tutti_status waiting_wait_at_gate(struct tutti_work *work, void *stream)
 {
-	const void *near = work_stream_buffer(work);
+	const void *near = waiting_work_stream_buffer(work);
 
-	if (work_is_done(work))
+	if (waiting_work_is_done(work))
 		return TUTTI_OK;
 	if (waiting_ends_in_stream(work))
 		return cuda_stream_join(work->spec.kind->end_of(work), stream, near);
@@ -248,15 +248,15 @@ static tutti_status waiting_wait_at_gate(struct tutti_work *work, void *stream)
 	return cuda_gate_wait(&work->gate, stream, near);
 }
 
-static tutti_status work_wait_stream_one(struct tutti_work *work, void *stream)
+static tutti_status waiting_work_wait_stream_one(struct tutti_work *work, void *stream)
 {
 	struct engine *e = work->engine;
 
 	/* Partner: work_end. Its engine may be gone. */
-	if (work_is_done(work))
+	if (waiting_work_is_done(work))
 		return TUTTI_OK;
 	if (waiting_waits_here(work, stream)) {
-		work_await(work);
+		waiting_work_await(work);
 		return TUTTI_OK;
 	}
 	engine_lock(e);
@@ -268,9 +268,9 @@ static tutti_status work_wait_stream_one(struct tutti_work *work, void *stream)
 tutti_status work_wait_stream(struct tutti_work *work, void *stream)
 {
 	if (!work->parts)
-		return work_wait_stream_one(work, stream);
+		return waiting_work_wait_stream_one(work, stream);
 	for (size_t i = 0; i < work->parts->count; i++)
-		TRY(work_wait_stream_one(work->parts->part[i], stream));
+		TRY(waiting_work_wait_stream_one(work->parts->part[i], stream));
 	return TUTTI_OK;
 }
 

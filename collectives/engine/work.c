@@ -219,7 +219,7 @@ tutti_status work_result(const struct tutti_work *work)
 }
 
 /* The helper thread calls done functions, without any lock. */
-static void hand_to_helper(struct engine *e, struct tutti_work *work)
+static void work_hand_to_helper(struct engine *e, struct tutti_work *work)
 {
 	pthread_mutex_lock(&e->lists.lock);
 	work->next = NULL;
@@ -262,7 +262,7 @@ static void work_end(struct engine *e, struct tutti_work *work)
 	/* Partner: work_test and work_wait. */
 	atomic_store_explicit(&work->is_done, 1, memory_order_release);
 	if (calls)
-		hand_to_helper(e, work); /* the helper releases the work after the callback */
+		work_hand_to_helper(e, work); /* the helper releases the work after the callback */
 	else
 		work_no_longer_async(e, work);
 }

@@ -208,7 +208,7 @@ static void p2p_finish(struct engine *e, struct tutti_work *work)
 	work_task(work)->message = NULL;
 }
 
-static void io_done(struct engine *e, struct engine_io *io)
+static void p2p_io_done(struct engine *e, struct engine_io *io)
 {
 	struct p2p_io *own = (struct p2p_io *)io;
 	(void)e;
@@ -234,7 +234,7 @@ static void p2p_lose_leg(struct p2p_leg *leg)
 
 /* A lost peer is a failure only for calls that wait for it. A message that was done for its caller
  * and is lost for another reason is a failure of the communicator. */
-static void io_failed(struct engine *e, struct engine_io *io)
+static void p2p_io_failed(struct engine *e, struct engine_io *io)
 {
 	struct p2p_io *own = (struct p2p_io *)io;
 	struct p2p_peer *peer = own->peer;
@@ -359,7 +359,7 @@ static const struct engine_user user = {.is_drained = p2p_is_drained,
 					.close = p2p_close_all,
 					.free = p2p_free_all};
 
-static const struct io_owner owner = {.done = io_done, .failed = io_failed};
+static const struct io_owner owner = {.done = p2p_io_done, .failed = p2p_io_failed};
 
 const struct task_kind p2p_tasks = {.begin = p2p_begin,
 				    .prepared = p2p_prepared,

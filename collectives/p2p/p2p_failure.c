@@ -70,7 +70,7 @@ static int p2p_failure_list_gone(const struct p2p *p, bool has_left, char *text,
 }
 
 /* Why a recv from any rank fails: the names of all ranks, and how the last of them was lost. */
-static void nobody_left(const struct p2p_peer *last, char *why, size_t why_bytes)
+static void p2p_failure_nobody_left(const struct p2p_peer *last, char *why, size_t why_bytes)
 {
 	char left[GONE_BYTES] = "", lost[GONE_BYTES] = "";
 	int n = p2p_failure_list_gone(last->p2p, true, left, sizeof left);
@@ -89,7 +89,7 @@ static void p2p_failure_fail_for(struct p2p_peer *peer, const struct tutti_work 
 	char why[WHY_BYTES];
 
 	if (!work_message(work)->peer && p2p_failure_all_gone(peer->p2p))
-		nobody_left(peer, why, sizeof why);
+		p2p_failure_nobody_left(peer, why, sizeof why);
 	else if (peer->has_left)
 		snprintf(why, sizeof why, "rank %d has left the communicator (tutti_comm_destroy)",
 			 peer->rank);
@@ -174,8 +174,8 @@ struct misfit {
 };
 
 /* The same message on both ranks. */
-static void misfit_words(const struct engine *e, const struct misfit *m, char *text,
-			 size_t text_bytes)
+static void p2p_failure_misfit_words(const struct engine *e, const struct misfit *m, char *text,
+				     size_t text_bytes)
 {
 	const struct shape *send = m->sends ? &m->own : &m->other;
 	const struct shape *recv = m->sends ? &m->other : &m->own;
@@ -195,13 +195,13 @@ void p2p_say_unfit(const struct p2p_peer *peer, const struct p2p_header *send,
 {
 	char text[320];
 
-	misfit_words(p2p_engine(peer),
-		     &(struct misfit){true,
-				      peer->rank,
-				      send->tag,
-				      {send->count, send->dtype},
-				      {recv->count, recv->dtype}},
-		     text, sizeof text);
+	p2p_failure_misfit_words(p2p_engine(peer),
+				 &(struct misfit){true,
+						  peer->rank,
+						  send->tag,
+						  {send->count, send->dtype},
+						  {recv->count, recv->dtype}},
+				 text, sizeof text);
 	log_notice("%s; the send had ended with TUTTI_OK", text);
 }
 
@@ -220,7 +220,7 @@ static void p2p_failure_call_words(const struct tutti_work *work, enum p2p_side 
 		 spec->p2p.tag);
 }
 
-static const char *peer_words(const struct tutti_work *work, char *text, size_t bytes)
+static const char *p2p_failure_peer_words(const struct tutti_work *work, char *text, size_t bytes)
 {
 	int peer = work->spec.p2p.peer;
 	if (peer == TUTTI_ANY)
@@ -239,8 +239,8 @@ const char *p2p_in_words(const struct tutti_work *work, char *text, size_t text_
 	p2p_failure_call_words(work, side, call, sizeof call);
 	const char *name = work->engine->config.name;
 	const char *with = work->spec.p2p.tag < 0 ? "with" : side == P2P_SEND ? "to" : "from";
-	snprintf(text, text_bytes, "%s %s %s%s%s", call, with, peer_words(work, peer, sizeof peer),
-		 name[0] ? " of " : "", name);
+	snprintf(text, text_bytes, "%s %s %s%s%s", call, with,
+		 p2p_failure_peer_words(work, peer, sizeof peer), name[0] ? " of " : "", name);
 	return text;
 }
 
@@ -250,13 +250,14 @@ void p2p_why(const struct tutti_work *work, char *text, size_t text_bytes)
 	char call[140];
 
 	if (work->own_status == TUTTI_ERR_MISMATCH)
-		misfit_words(work->engine,
-			     &(struct misfit){spec->p2p.side == P2P_SEND,
-					      spec->p2p.peer,
-					      spec->p2p.tag,
-					      {spec->args.count, spec->args.dtype},
-					      {spec->p2p.other_count, spec->p2p.other_dtype}},
-			     text, text_bytes);
+		p2p_failure_misfit_words(
+			work->engine,
+			&(struct misfit){spec->p2p.side == P2P_SEND,
+					 spec->p2p.peer,
+					 spec->p2p.tag,
+					 {spec->args.count, spec->args.dtype},
+					 {spec->p2p.other_count, spec->p2p.other_dtype}},
+			text, text_bytes);
 	else
 		snprintf(text, text_bytes, "rank %d: %s was cancelled (tutti_work_cancel)",
 			 work->engine->config.rank, p2p_in_words(work, call, sizeof call));
@@ -270,7 +271,7 @@ int p2p_explain(struct engine *e, const struct tutti_work *work, char *text, siz
 	(void)e;
 
 	p2p_failure_call_words(work, sends ? P2P_RECV : P2P_SEND, other, sizeof other);
-	peer_words(work, peer, sizeof peer);
+	p2p_failure_peer_words(work, peer, sizeof peer);
 	if (sends && p2p_is_self(m->peer))
 		snprintf(text, text_bytes,
 			 "for %s of its own: post the recv first, or put both into a group", other);

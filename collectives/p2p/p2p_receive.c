@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t key_of(const struct p2p_message *m)
+static int64_t p2p_receive_key_of(const struct p2p_message *m)
 {
 	return p2p_key(p2p_spec(m)->p2p.tag, p2p_spec(m)->captured != NULL);
 }
@@ -19,7 +19,7 @@ static int64_t key_of(const struct p2p_message *m)
 static struct p2p_message *p2p_first_of(const struct p2p_queue *q, int64_t key)
 {
 	struct p2p_message *m = q->head;
-	while (m && key_of(m) != key)
+	while (m && p2p_receive_key_of(m) != key)
 		m = m->next;
 	return m;
 }
@@ -245,7 +245,7 @@ void p2p_post(struct p2p_message *m)
 {
 	struct p2p *p = m->work->engine->p2p;
 	struct p2p_peer *peer = m->peer;
-	int64_t key = key_of(m);
+	int64_t key = p2p_receive_key_of(m);
 	struct p2p_arrival *a =
 		peer ? p2p_receive_find_arrival(peer, key) : p2p_receive_find_any_arrival(p, key);
 

@@ -270,13 +270,13 @@ static bool builder_is_reachable(const struct plan *p, int peer, struct ref r)
 	       (r.buf == BUF_TMP && p->tmp[r.chunk].pool == POOL_HOST);
 }
 
-static enum tmp_pool scratch_pool(const struct plan *p)
+static enum tmp_pool builder_scratch_pool(const struct plan *p)
 {
 	return p->options.staged ? POOL_KIND : POOL_HOST;
 }
 
 /* A step of this rank alone: to = from. */
-static void local_step(struct plan *p, enum step_kind kind, struct ref to, struct ref from)
+static void builder_local_step(struct plan *p, enum step_kind kind, struct ref to, struct ref from)
 {
 	if (p->builder->failed || !builder_append(p, kind, -1, to))
 		return;
@@ -293,31 +293,31 @@ static struct ref builder_source(struct plan *p, struct ref r)
 	if (!p->options.scaled || b->failed || r.buf == BUF_TMP || builder_chunk(p, r)->writer)
 		return r;
 	if (r.buf == BUF_OUT) {
-		local_step(p, STEP_SCALE, r, r);
+		builder_local_step(p, STEP_SCALE, r, r);
 		return r;
 	}
 	if (!b->scaled_of[r.chunk]) {
-		struct ref copy = builder_scratch(p, plan_shape_of(p, r), scratch_pool(p));
-		local_step(p, STEP_SCALE, copy, r);
+		struct ref copy = builder_scratch(p, plan_shape_of(p, r), builder_scratch_pool(p));
+		builder_local_step(p, STEP_SCALE, copy, r);
 		b->scaled_of[r.chunk] = copy.chunk + 1;
 	}
 	return (struct ref){BUF_TMP, b->scaled_of[r.chunk] - 1};
 }
 
-static struct ref chunk_of(struct span s, uint32_t i)
+static struct ref builder_chunk_of(struct span s, uint32_t i)
 {
 	return (struct ref){s.buf, span_chunk(s, i)};
 }
 
 /* Where the transport finds the bytes of r: copied there once, however many ranks they go to. */
-static struct ref staged_source(struct plan *p, int peer, struct ref r)
+static struct ref builder_staged_source(struct plan *p, int peer, struct ref r)
 {
 	if (p->builder->failed || builder_is_reachable(p, peer, r))
 		return r;
 	if (builder_chunk(p, r)->staged)
 		return (struct ref){BUF_TMP, builder_chunk(p, r)->staged - 1};
 	struct ref staged = builder_scratch(p, plan_shape_of(p, r), POOL_HOST);
-	local_step(p, STEP_COPY, staged, r);
+	builder_local_step(p, STEP_COPY, staged, r);
 	builder_chunk(p, r)->staged = staged.chunk + 1;
 	return staged;
 }
@@ -325,7 +325,7 @@ static struct ref staged_source(struct plan *p, int peer, struct ref r)
 /* Room for the chunks of a message on the stack; longer messages take it from the heap. */
 #define REFS_AT_HAND 64
 
-static struct ref *refs_of(struct plan *p, struct span s, struct ref *at_hand)
+static struct ref *builder_refs_of(struct plan *p, struct span s, struct ref *at_hand)
 {
 	struct ref *refs = s.count <= REFS_AT_HAND ? at_hand : malloc(s.count * sizeof *refs);
 	if (!refs)
@@ -336,11 +336,12 @@ static struct ref *refs_of(struct plan *p, struct span s, struct ref *at_hand)
 void plan_send(struct plan *p, int peer, struct span src)
 {
 	struct builder *b = p->builder;
-	struct ref at_hand[REFS_AT_HAND], *refs = refs_of(p, src, at_hand);
+	struct ref at_hand[REFS_AT_HAND], *refs = builder_refs_of(p, src, at_hand);
 
 	assert(peer >= 0 && peer < p->size && peer != p->rank);
 	for (uint32_t i = 0; i < src.count && !b->failed; i++)
-		refs[i] = staged_source(p, peer, builder_source(p, chunk_of(src, i)));
+		refs[i] =
+			builder_staged_source(p, peer, builder_source(p, builder_chunk_of(src, i)));
 	if (!b->failed && src.count && builder_append(p, STEP_SEND, peer, (struct ref){0})) {
 		for (uint32_t i = 0; i < src.count; i++)
 			builder_reads(p, p->count - 1, refs[i]);
@@ -381,12 +382,12 @@ static bool builder_is_one_place(const struct plan *p, struct span dst)
 
 void plan_recv(struct plan *p, int peer, struct span dst)
 {
-	struct ref at_hand[REFS_AT_HAND], *landed = refs_of(p, dst, at_hand);
+	struct ref at_hand[REFS_AT_HAND], *landed = builder_refs_of(p, dst, at_hand);
 
 	assert(peer >= 0 && peer < p->size && peer != p->rank);
 	bool is_staged = p->options.staged && !builder_is_one_place(p, dst);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
-		landed[i] = chunk_of(dst, i);
+		landed[i] = builder_chunk_of(dst, i);
 		if (is_staged || !builder_is_reachable(p, peer, landed[i]))
 			landed[i] = builder_scratch(p, plan_shape_of(p, landed[i]), POOL_HOST);
 	}
@@ -394,8 +395,8 @@ void plan_recv(struct plan *p, int peer, struct span dst)
 		builder_receive(p, peer, landed, dst.count);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++)
 		if (landed[i].buf != dst.buf || landed[i].chunk != span_chunk(dst, i)) {
-			local_step(p, STEP_COPY, chunk_of(dst, i), landed[i]);
-			builder_chunk(p, chunk_of(dst, i))->staged = landed[i].chunk + 1;
+			builder_local_step(p, STEP_COPY, builder_chunk_of(dst, i), landed[i]);
+			builder_chunk(p, builder_chunk_of(dst, i))->staged = landed[i].chunk + 1;
 		}
 	if (landed != at_hand)
 		free(landed);
@@ -419,7 +420,8 @@ void plan_recv_reduce(struct plan *p, int peer, struct span dst, struct span src
 	assert(peer >= 0 && peer < p->size && peer != p->rank && dst.count == src.count);
 	if (p->builder->failed || dst.count == 0)
 		return;
-	struct ref to = chunk_of(dst, 0), from = builder_source(p, chunk_of(src, 0));
+	struct ref to = builder_chunk_of(dst, 0),
+		   from = builder_source(p, builder_chunk_of(src, 0));
 	bool waits = builder_chunk(p, to)->writer || builder_chunk(p, to)->readers ||
 		     builder_chunk(p, from)->writer;
 	if (dst.count == 1 && !waits && !p->options.staged) {
@@ -429,8 +431,9 @@ void plan_recv_reduce(struct plan *p, int peer, struct span dst, struct span src
 	struct span landed = plan_scratch(p, dst);
 	plan_recv(p, peer, landed);
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
-		struct ref both[2] = {builder_source(p, chunk_of(src, i)), chunk_of(landed, i)};
-		builder_reduce_two(p, -1, chunk_of(dst, i), both, 2);
+		struct ref both[2] = {builder_source(p, builder_chunk_of(src, i)),
+				      builder_chunk_of(landed, i)};
+		builder_reduce_two(p, -1, builder_chunk_of(dst, i), both, 2);
 	}
 }
 
@@ -439,30 +442,33 @@ void plan_reduce(struct plan *p, struct span dst, const struct span *src, uint32
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
 		for (uint32_t k = 0; k < n; k++)
 			builder_source(
-				p, chunk_of(src[k], i)); /* scaling steps come before this one */
-		if (!builder_append(p, STEP_REDUCE, -1, chunk_of(dst, i)))
+				p, builder_chunk_of(src[k],
+						    i)); /* scaling steps come before this one */
+		if (!builder_append(p, STEP_REDUCE, -1, builder_chunk_of(dst, i)))
 			return;
 		uint32_t step = p->count - 1;
 		p->steps[step].ends_average = !p->builder->is_partial;
 		for (uint32_t k = 0; k < n; k++)
-			builder_reads(p, step, builder_source(p, chunk_of(src[k], i)));
-		builder_writes(p, step, chunk_of(dst, i));
+			builder_reads(p, step, builder_source(p, builder_chunk_of(src[k], i)));
+		builder_writes(p, step, builder_chunk_of(dst, i));
 	}
 }
 
 void plan_copy(struct plan *p, struct span dst, struct span src)
 {
 	for (uint32_t i = 0; i < dst.count && !p->builder->failed; i++) {
-		struct ref to = chunk_of(dst, i), from = builder_source(p, chunk_of(src, i));
+		struct ref to = builder_chunk_of(dst, i),
+			   from = builder_source(p, builder_chunk_of(src, i));
 		if (to.buf != from.buf || to.chunk != from.chunk)
-			local_step(p, STEP_COPY, to, from);
+			builder_local_step(p, STEP_COPY, to, from);
 	}
 }
 
 void plan_finish(struct plan *p, struct span dst)
 {
 	for (uint32_t i = 0; i < dst.count && !p->builder->is_partial; i++)
-		local_step(p, STEP_FINISH, chunk_of(dst, i), chunk_of(dst, i));
+		builder_local_step(p, STEP_FINISH, builder_chunk_of(dst, i),
+				   builder_chunk_of(dst, i));
 }
 
 void plan_partial(struct plan *p, bool partial)
@@ -470,21 +476,21 @@ void plan_partial(struct plan *p, bool partial)
 	p->builder->is_partial = partial;
 }
 
-static struct span scratch_in(struct plan *p, struct span like, enum tmp_pool pool)
+static struct span builder_scratch_in(struct plan *p, struct span like, enum tmp_pool pool)
 {
 	uint32_t first = p->chunks[BUF_TMP];
 	for (uint32_t i = 0; i < like.count && !p->builder->failed; i++)
-		builder_scratch(p, plan_shape_of(p, chunk_of(like, i)), pool);
+		builder_scratch(p, plan_shape_of(p, builder_chunk_of(like, i)), pool);
 	return span(BUF_TMP, first, like.count);
 }
 
 struct span plan_scratch(struct plan *p, struct span like)
 {
-	return scratch_in(p, like, scratch_pool(p));
+	return builder_scratch_in(p, like, builder_scratch_pool(p));
 }
 
 struct span plan_filled(struct plan *p, struct span like)
 {
 	assert(p->options.staged);
-	return scratch_in(p, like, POOL_FILLED);
+	return builder_scratch_in(p, like, POOL_FILLED);
 }

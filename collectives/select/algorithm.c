@@ -49,7 +49,7 @@ uint32_t algorithm_split(const struct algorithm *a, int size)
 	return 1;
 }
 
-static uint32_t width_of(const struct algorithm *a, int size)
+static uint32_t algorithm_width_of(const struct algorithm *a, int size)
 {
 	uint32_t n = (uint32_t)size, rounds = (uint32_t)log2_up(size);
 
@@ -138,6 +138,6 @@ uint32_t algorithm_width(const struct algorithm *a, int size, struct plan_option
 	bool out = collective_has_blocks(a->collective, RECV_SIDE);
 	uint32_t inputs = split * (in ? n : 1), chunks = in || out ? split * n : inputs;
 
-	return width_of(a, size) + (options.scaled ? inputs : 0) +
+	return algorithm_width_of(a, size) + (options.scaled ? inputs : 0) +
 	       (options.scaled && collective_reduces(a->collective) ? chunks : 0);
 }

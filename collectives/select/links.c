@@ -69,8 +69,8 @@ static double links_busy(double all_alike, double mean, double busiest, double s
  * cores. A round also costs a few thread switches: about a third of alpha with 4 and with 8 ranks
  * on 2 cores. An algorithm that sends one way has fewer of them: its ranks run ahead of each
  * other. */
-static double shared_seconds(const struct links *links, const struct cost *c, double share,
-			     double bytes, double slice)
+static double links_shared_seconds(const struct links *links, const struct cost *c, double share,
+				   double bytes, double slice)
 {
 	const struct link_speed *l = &links->link[LINK_LOCAL];
 	double rounds = c->link[LINK_LOCAL].rounds / (c->is_one_way ? 16 : 3);
@@ -92,7 +92,7 @@ double links_seconds(const struct links *links, struct topology place, const str
 {
 	double share = place.nodes == 1 && links->cores > 0 ? place.ranks / links->cores : 1;
 	if (share > 1)
-		return shared_seconds(links, c, share, bytes, slice);
+		return links_shared_seconds(links, c, share, bytes, slice);
 	double seconds = c->reduced * bytes * links->gamma;
 	for (int i = 0; i < LINKS; i++) {
 		const struct link_speed *l = &links->link[i];

@@ -55,7 +55,7 @@ const char *select_why_not(const struct select *s, const struct algorithm *a,
 }
 
 /* Bytes of the pieces that run.c cuts a chunk into. */
-static double slice_of(const struct select *s, const struct algorithm *a, double bytes)
+static double select_slice_of(const struct select *s, const struct algorithm *a, double bytes)
 {
 	double scratch = s->scratch_bytes ? (double)s->scratch_bytes : 4 << 20;
 	double slice = s->slice_bytes ? (double)s->slice_bytes : 256 << 10;
@@ -70,7 +70,7 @@ double select_seconds(const struct select *s, const struct algorithm *a, double 
 {
 	struct topology place = {s->size, s->num_nodes > 1 ? s->num_nodes : 1};
 	struct cost c = a->cost(place);
-	return links_seconds(&s->links, place, &c, bytes, slice_of(s, a, bytes));
+	return links_seconds(&s->links, place, &c, bytes, select_slice_of(s, a, bytes));
 }
 
 /* The cheapest that can serve the call; NULL if there is none. */
@@ -144,7 +144,7 @@ static size_t select_bytes_of(const struct select *s, const struct call_args *ar
 }
 
 /* Found by its name once: every small call asks. */
-static const struct algorithm *window_of(enum collective pattern)
+static const struct algorithm *select_window_of(enum collective pattern)
 {
 	static const struct algorithm *_Atomic found[COLL_PATTERNS];
 	const struct algorithm *a = atomic_load_explicit(&found[pattern], memory_order_relaxed);
@@ -170,7 +170,7 @@ tutti_status select_algorithm(const struct select *s, const struct call_args *ar
 			    collective_name(args->collective), why);
 	if (a)
 		return TUTTI_OK;
-	*algorithm = s->has_window ? window_of(pattern) : select_cheapest(s, args, bytes);
+	*algorithm = s->has_window ? select_window_of(pattern) : select_cheapest(s, args, bytes);
 	if (*algorithm)
 		return TUTTI_OK;
 	why = select_why_not(s, algorithm_find(pattern, "direct"), args);

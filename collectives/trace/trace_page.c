@@ -108,7 +108,7 @@ static struct leaf *trace_page_new_leaf(trace_name_fn *algorithm_name)
 	return leaf;
 }
 
-static struct leaf *leaf_with_room(trace_name_fn *algorithm_name)
+static struct leaf *trace_page_leaf_with_room(trace_name_fn *algorithm_name)
 {
 	for (struct leaf *leaf = leaves; leaf; leaf = leaf->next)
 		if (leaf->used != (1u << TRACE_SLOTS) - 1)
@@ -144,7 +144,7 @@ tutti_status trace_open(struct trace **trace, const struct trace_about *about,
 			trace_name_fn *algorithm_name)
 {
 	pthread_mutex_lock(&lock);
-	struct leaf *leaf = leaf_with_room(algorithm_name);
+	struct leaf *leaf = trace_page_leaf_with_room(algorithm_name);
 	unsigned slot = leaf ? (unsigned)__builtin_ctz(~leaf->used) : 0;
 	if (leaf) {
 		leaf->used |= 1u << slot;

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 
 /* Of the time line: where it begins. */
-static int64_t origin_of(const struct trace_process *processes, size_t count)
+static int64_t trace_write_origin_of(const struct trace_process *processes, size_t count)
 {
 	int64_t origin = INT64_MAX;
 
@@ -85,8 +85,8 @@ static void trace_write_args(FILE *file, const struct trace_comm *c, const struc
 
 /* Until when it is drawn: until now while it runs. Where it was over at once, as long as that can
  * have lasted: until the next began, or a microsecond. */
-static int64_t drawn_until(const struct trace_process *p, const struct trace_op *op,
-			   const struct trace_op *next)
+static int64_t trace_write_drawn_until(const struct trace_process *p, const struct trace_op *op,
+				       const struct trace_op *next)
 {
 	if (op->end_ns != TRACE_UNKNOWN)
 		return op->end_ns;
@@ -115,7 +115,8 @@ static void trace_write_op(struct events *e, const struct trace_process *p, size
 {
 	const struct trace_comm *c = &p->comms[tid - 1];
 	const struct trace_op *next = op + 1 < c->ops + c->op_count ? op + 1 : NULL;
-	int64_t until = drawn_until(p, op, next), begin = op->begin_ns + p->shift_ns - e->origin_ns;
+	int64_t until = trace_write_drawn_until(p, op, next),
+		begin = op->begin_ns + p->shift_ns - e->origin_ns;
 
 	trace_write_begin_op(e, op->is_async ? "b" : "X", pid, tid, op);
 	trace_write_us(e->file, "ts", begin);
@@ -228,7 +229,7 @@ static void trace_write_whole_process(FILE *file, const struct trace_process *p)
 
 void trace_write(FILE *file, const struct trace_process *processes, size_t count)
 {
-	struct events events = {file, "", origin_of(processes, count)};
+	struct events events = {file, "", trace_write_origin_of(processes, count)};
 
 	fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", file);
 	for (size_t i = 0; i < count; i++)

@@ -238,7 +238,7 @@ static struct allocation *allocations_find(uint64_t id)
 	return a;
 }
 
-static uint8_t *base_for(const struct window *w, uint64_t id)
+static uint8_t *allocation_base_for(const struct window *w, uint64_t id)
 {
 	struct allocation *a = allocations_find(id);
 
@@ -255,7 +255,7 @@ uint8_t *memory_base(struct window *w, uint64_t id)
 
 	if (w->memory.known[i].id != id) {
 		pthread_mutex_lock(&lock);
-		w->memory.known[i].base = base_for(w, id);
+		w->memory.known[i].base = allocation_base_for(w, id);
 		w->memory.known[i].id = id;
 		pthread_mutex_unlock(&lock);
 	}
@@ -277,7 +277,8 @@ void *window_mem_at(const struct window *w, struct window_place place, size_t by
 	pthread_mutex_lock(&lock);
 	struct allocation *a = allocations_find(place.allocation);
 	size_t whole = a ? a->stride * (size_t)a->size : 0;
-	if (bytes <= whole && place.offset <= whole - bytes && base_for(w, place.allocation))
+	if (bytes <= whole && place.offset <= whole - bytes &&
+	    allocation_base_for(w, place.allocation))
 		at = a->base + place.offset;
 	pthread_mutex_unlock(&lock);
 	return at;
@@ -400,7 +401,7 @@ static void allocations_discard(uint64_t id)
 	allocation_table_write(allocations);
 }
 
-static void memory_discard(uint64_t id)
+static void allocation_memory_discard(uint64_t id)
 {
 	pthread_mutex_lock(&lock);
 	allocations_discard(id);
@@ -516,7 +517,8 @@ static tutti_status allocation_check_room(const struct window *w, const struct w
 	return TUTTI_OK;
 }
 
-static tutti_status memory_pass_on(struct window *w, const struct window_run *run, int fd)
+static tutti_status allocation_memory_pass_on(struct window *w, const struct window_run *run,
+					      int fd)
 {
 	for (int rank = 1; w->memory.mail >= 0 && rank < w->size; rank++)
 		TRY(net_send_fds(w->memory.mail, &run->memory_id, sizeof run->memory_id, &fd, 1,
@@ -525,7 +527,7 @@ static tutti_status memory_pass_on(struct window *w, const struct window_run *ru
 }
 
 /* The leader's part. */
-static tutti_status memory_make(struct window *w, struct window_run *run, int *fd)
+static tutti_status allocation_memory_make(struct window *w, struct window_run *run, int *fd)
 {
 	TRY(allocation_check_room(w, run));
 	TRY(shared_memory_create("tutti-memory", allocation_bytes(w, run->args.count), fd));
@@ -533,7 +535,7 @@ static tutti_status memory_make(struct window *w, struct window_run *run, int *f
 }
 
 /* The leader sends it now. The memory of an earlier run that failed may lie before it. */
-static tutti_status memory_receive(struct window *w, struct window_run *run, int *fd)
+static tutti_status allocation_memory_receive(struct window *w, struct window_run *run, int *fd)
 {
 	for (;;) {
 		uint64_t id;
@@ -547,7 +549,7 @@ static tutti_status memory_receive(struct window *w, struct window_run *run, int
 
 /* The others' part. A rank of the leader's process, or the second of another one, finds it mapped.
  */
-static tutti_status memory_follow(struct window *w, struct window_run *run)
+static tutti_status allocation_memory_follow(struct window *w, struct window_run *run)
 {
 	tutti_status status;
 	int fd = -1;
@@ -555,14 +557,14 @@ static tutti_status memory_follow(struct window *w, struct window_run *run)
 	if (w->at.areas[0].memory_status != TUTTI_OK)
 		return w->at.areas[0].memory_status;
 	if (w->memory.mail >= 0)
-		TRY(memory_receive(w, run, &fd));
+		TRY(allocation_memory_receive(w, run, &fd));
 	status = memory_take(w, run, fd);
 	if (fd >= 0)
 		close(fd);
 	return status;
 }
 
-static int rank_without(const struct window *w)
+static int allocation_rank_without(const struct window *w)
 {
 	int rank = 0;
 
@@ -574,7 +576,7 @@ static int rank_without(const struct window *w)
 void window_outcome_text(const struct window *w, const struct window_run *run, char *text,
 			 size_t text_bytes)
 {
-	int rank = rank_without(w);
+	int rank = allocation_rank_without(w);
 
 	snprintf(text, text_bytes,
 		 "tutti_mem_alloc of %zu bytes on each of %d ranks: rank %d has failed: %.*s.",
@@ -583,13 +585,13 @@ void window_outcome_text(const struct window *w, const struct window_run *run, c
 }
 
 /* All ranks decide alike: all have the memory, or none. */
-static tutti_status outcome_of(struct window *w, struct window_run *run)
+static tutti_status allocation_outcome_of(struct window *w, struct window_run *run)
 {
 	char text[ERROR_BYTES];
 
-	if (rank_without(w) < 0)
+	if (allocation_rank_without(w) < 0)
 		return TUTTI_OK;
-	memory_discard(run->memory_id);
+	allocation_memory_discard(run->memory_id);
 	run->memory = NULL;
 	window_outcome_text(w, run, text, sizeof text);
 	return fail(TUTTI_ERR_MEMORY, "%s", text);
@@ -601,7 +603,7 @@ static bool allocation_of_leader(const struct window *w, const struct window_run
 	return rank == 0;
 }
 
-static struct need memory_need(const struct window *w, const struct window_run *run)
+static struct need allocation_memory_need(const struct window *w, const struct window_run *run)
 {
 	if (run->step == 0)
 		return (struct need){WORD_STAGED, w->generation + 1, allocation_of_leader};
@@ -618,36 +620,37 @@ static void allocation_say_outcome(struct rank_area *area, tutti_status status)
 
 /* The others take it while it is sent: for a message to each of many ranks a socket has no room.
  * Where sending fails some rank gets none, and says so. */
-static void memory_lead(struct window *w, struct window_run *run)
+static void allocation_memory_lead(struct window *w, struct window_run *run)
 {
 	int fd = -1;
-	tutti_status status = memory_make(w, run, &fd);
+	tutti_status status = allocation_memory_make(w, run, &fd);
 
 	allocation_say_outcome(w->area, status);
 	word_post(w, WORD_STAGED, w->generation + 1);
-	if (status == TUTTI_OK && memory_pass_on(w, run, fd) != TUTTI_OK)
+	if (status == TUTTI_OK && allocation_memory_pass_on(w, run, fd) != TUTTI_OK)
 		log_info("memory was not passed to all ranks: %s", last_error());
 	if (fd >= 0)
 		close(fd);
 }
 
-static tutti_status memory_step(struct window *w, struct window_run *run)
+static tutti_status allocation_memory_step(struct window *w, struct window_run *run)
 {
 	if (run->step > 0) {
-		run->outcome = outcome_of(w, run);
+		run->outcome = allocation_outcome_of(w, run);
 		return TUTTI_OK;
 	}
 	if (w->rank == 0) {
-		memory_lead(w, run);
+		allocation_memory_lead(w, run);
 	} else {
-		allocation_say_outcome(w->area, memory_follow(w, run));
+		allocation_say_outcome(w->area, allocation_memory_follow(w, run));
 		word_post(w, WORD_STAGED, w->generation + 1);
 	}
 	word_post(w, WORD_TAKEN, w->generation + 1);
 	return TUTTI_OK;
 }
 
-static const struct window_path path = {"allocation", memory_need, memory_step};
+static const struct window_path path = {"allocation", allocation_memory_need,
+					allocation_memory_step};
 
 /* 2 MiB pages for the memory that ranks share, where the system gives none to shared memory by
  * itself: the pages are collapsed into large ones while the memory is new. Only whole large pages

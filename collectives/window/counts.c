@@ -49,7 +49,7 @@ static uint64_t counts_hash_of(int from, int to, uint64_t count)
 	return h ^ h >> 31;
 }
 
-static uint64_t balance_of(const struct window *w, const struct window_run *run)
+static uint64_t counts_balance_of(const struct window *w, const struct window_run *run)
 {
 	uint64_t balance = 0;
 
@@ -109,7 +109,7 @@ static void counts_write_blocks(const struct window *w, const struct window_run 
 void counts_write(struct window *w, const struct window_run *run, struct line_buffers *buffers)
 {
 	buffers->pieces = run->pieces;
-	buffers->balance = balance_of(w, run);
+	buffers->balance = counts_balance_of(w, run);
 	buffers->sends = SENDS_NOTHING;
 	if (run->stream_bytes > w->geometry.small_bytes) {
 		buffers->sends = SENDS_MUCH;

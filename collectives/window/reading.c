@@ -30,7 +30,7 @@ static const struct window_path path; /* at the end */
 /* The most that one step moves, so that advance never takes long. */
 #define STEP_BYTES  ((size_t)256 << 10)
 #define READS_NEVER UINT64_MAX
-/* Times as many bytes, see worth_from: docs/measurements/reading.md. */
+/* Times as many bytes, see reading_worth_from: docs/measurements/reading.md. */
 #define WITH_OWN_BLOCK 16
 #define AMONG_THREADS  8
 
@@ -106,7 +106,7 @@ static struct range reading_block_from(const struct window *w, const struct wind
 }
 
 /* Returns 0 if there is nothing to copy, or it is there already. */
-static size_t bytes_from(const struct window *w, const struct window_run *run, int rank)
+static size_t reading_bytes_from(const struct window *w, const struct window_run *run, int rank)
 {
 	size_t to;
 	struct range block = reading_block_from(w, run, rank, &to);
@@ -134,9 +134,11 @@ static bool reading_is_shared_process(const struct window *w)
 
 /* From how many bytes on, of the whole call, reading pays for this rank. Slots copy its own block
  * on the way, reading does not; and threads of one process wait for each other in the kernel. */
-static uint64_t worth_from(const struct window *w, const struct window_run *run, uint64_t from)
+static uint64_t reading_worth_from(const struct window *w, const struct window_run *run,
+				   uint64_t from)
 {
-	bool copies_own = run->pattern != COLL_ALL_TO_ALL && bytes_from(w, run, w->rank) > 0;
+	bool copies_own =
+		run->pattern != COLL_ALL_TO_ALL && reading_bytes_from(w, run, w->rank) > 0;
 
 	/* The root would do nothing. */
 	if (run->pattern == COLL_SCATTER && run->args.root == w->rank && !copies_own)
@@ -160,7 +162,7 @@ bool read_publish(struct window *w, const struct window_run *run, struct line_bu
 	 * way. */
 	if (run->args.collective == COLL_ALL_TO_ALLV)
 		bytes = buffers->sends == SENDS_MUCH ? run->stream_bytes : SIZE_MAX;
-	if (bytes < worth_from(w, run, from))
+	if (bytes < reading_worth_from(w, run, from))
 		return false;
 	buffers->reads = 1;
 	/* Elsewhere no rank looks for it, and zero copy may need the place. */
@@ -181,7 +183,7 @@ bool read_begin(struct window *w, struct window_run *run)
 		w->scratch.peer_send[rank] = (uint8_t *)(uintptr_t)buffers.send_address;
 	}
 	for (int rank = 0; rank < w->size; rank++)
-		steps += (bytes_from(w, run, rank) + STEP_BYTES - 1) / STEP_BYTES;
+		steps += (reading_bytes_from(w, run, rank) + STEP_BYTES - 1) / STEP_BYTES;
 	run->path = &path;
 	run->pieces = 1; /* one generation, of a slot that stays empty */
 	run->steps = (uint32_t)steps + 2;
@@ -194,7 +196,7 @@ bool read_begin(struct window *w, struct window_run *run)
 static bool reading_read_some(struct window *w, struct window_run *run)
 {
 	int rank = rank_after(w, 1 + run->source);
-	size_t all = bytes_from(w, run, rank), to, n;
+	size_t all = reading_bytes_from(w, run, rank), to, n;
 	struct range block;
 	uint64_t from;
 	uint8_t *dst;
@@ -202,7 +204,7 @@ static bool reading_read_some(struct window *w, struct window_run *run)
 	while (run->read >= all) {
 		rank = rank_after(w, 1 + ++run->source);
 		run->read = 0;
-		all = bytes_from(w, run, rank);
+		all = reading_bytes_from(w, run, rank);
 	}
 	block = reading_block_from(w, run, rank, &to);
 	from = (uintptr_t)w->scratch.peer_send[rank] + block.first * run->unit + run->read;
@@ -260,7 +262,7 @@ static bool reading_all_could_read(const struct window *w)
 }
 
 /* On all ranks alike: the same call again, staged. */
-static tutti_status stage_instead(struct window *w, struct window_run *run)
+static tutti_status reading_stage_instead(struct window *w, struct window_run *run)
 {
 	log_info("a rank could not read another rank's memory: from now on ordinary buffers are "
 		 "copied twice");
@@ -288,7 +290,7 @@ static struct need reading_read_need(const struct window *w, const struct window
 static tutti_status reading_read_step(struct window *w, struct window_run *run)
 {
 	if (run->step == run->steps - 1)
-		return reading_all_could_read(w) ? TUTTI_OK : stage_instead(w, run);
+		return reading_all_could_read(w) ? TUTTI_OK : reading_stage_instead(w, run);
 	if (run->step == run->steps - 2)
 		return reading_say_done(w);
 	if (!reading_read_some(w, run)) {

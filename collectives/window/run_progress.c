@@ -52,7 +52,7 @@ int window_waits_for(const struct window *w, const struct window_run *run)
 }
 
 /* A run that has failed, as it was before. */
-static struct window_run before_failure(const struct window_run *run)
+static struct window_run run_progress_before_failure(const struct window_run *run)
 {
 	struct window_run before = *run;
 
@@ -61,8 +61,8 @@ static struct window_run before_failure(const struct window_run *run)
 	return before;
 }
 
-static _Atomic uint64_t *awaited_word(const struct window *w, const struct window_run *run,
-				      int rank)
+static _Atomic uint64_t *run_progress_awaited_word(const struct window *w,
+						   const struct window_run *run, int rank)
 {
 	if (run->phase == PHASE_STEPS)
 		return &w->at.areas[rank].words[progress_need(w, run).word].value;
@@ -76,7 +76,7 @@ bool window_awaits(struct window *w, const struct window_run *run, struct window
 	if (rank < 0)
 		return false;
 	*awaited = (struct window_awaited){
-		.window = w, .word = awaited_word(w, run, rank), .rank = rank};
+		.window = w, .word = run_progress_awaited_word(w, run, rank), .rank = rank};
 	awaited->was = atomic_load_explicit(awaited->word, memory_order_acquire);
 	awaited->is_near = same_cpu_trails(w, run);
 	return !progress_is_ready(w, run); /* it may have come before the word was read */
@@ -91,7 +91,7 @@ bool window_has_come(const struct window_awaited *awaited)
 const char *window_explain(const struct window *w, const struct window_run *run, char *text,
 			   size_t text_bytes)
 {
-	struct window_run before = before_failure(run);
+	struct window_run before = run_progress_before_failure(run);
 	struct need need = progress_need(w, &before);
 	struct rank_list list;
 
@@ -107,7 +107,7 @@ const char *window_explain(const struct window *w, const struct window_run *run,
 
 const char *window_progress_text(const struct window_run *run, char *text, size_t text_bytes)
 {
-	struct window_run before = before_failure(run);
+	struct window_run before = run_progress_before_failure(run);
 
 	run = &before;
 	if (run->phase == PHASE_STEPS && run->path)
@@ -169,7 +169,7 @@ bool same_cpu_trails(struct window *w, const struct window_run *run)
 	return false;
 }
 
-static int32_t cpu_of(const void *window, int rank)
+static int32_t run_progress_cpu_of(const void *window, int rank)
 {
 	const struct window *w = window;
 	return atomic_load_explicit(&w->at.areas[rank].cpu, memory_order_relaxed);
@@ -180,7 +180,7 @@ void same_cpu_begin(struct window *w, bool spreads)
 	w->spread.is_on = spreads;
 	w->spread.ranks_here = (struct spread_ranks){.size = w->size,
 						     .me = w->rank,
-						     .cpu_of = cpu_of,
+						     .cpu_of = run_progress_cpu_of,
 						     .say = run_progress_say_cpu,
 						     .arg = w};
 }
@@ -223,15 +223,15 @@ const char *failure_call_text(const struct window *w, const struct window_run *r
 	return call_in_words(&summary, text, text_bytes);
 }
 
-static bool failure_awaits(const void *arg, int rank)
+static bool run_progress_failure_awaits(const void *arg, int rank)
 {
 	const struct waiting_run *waiting = arg;
 	struct need need = progress_need(waiting->window, waiting->run);
 	return progress_lacks(waiting->window, waiting->run, need, rank);
 }
 
-static const char *call_of(const struct window *w, const struct window_run *run, int rank,
-			   char *text, size_t text_bytes)
+static const char *run_progress_call_of(const struct window *w, const struct window_run *run,
+					int rank, char *text, size_t text_bytes)
 {
 	struct call_record record;
 
@@ -253,8 +253,8 @@ tutti_status failure_mismatch(struct window *w, const struct window_run *run, in
 
 	TRY(board_compare(&w->board)); /* the lines may differ because an earlier call did */
 	return fail(TUTTI_ERR_MISMATCH, CALL_MISMATCH "rank %d called %s, rank %d called %s.", low,
-		    call_of(w, run, low, first, sizeof first), high,
-		    call_of(w, run, high, second, sizeof second));
+		    run_progress_call_of(w, run, low, first, sizeof first), high,
+		    run_progress_call_of(w, run, high, second, sizeof second));
 }
 
 tutti_status failure_timeout(struct window *w, const struct window_run *run, uint64_t timeout_ns)
@@ -292,7 +292,7 @@ static bool run_progress_ends_well(const struct window *w, const struct window_r
 tutti_status failure_check(struct window *w, const struct window_run *run, uint64_t now_ns)
 {
 	struct waiting_run waiting = {w, run};
-	struct board_wait wait = {failure_awaits, &waiting};
+	struct board_wait wait = {run_progress_failure_awaits, &waiting};
 
 	if (progress_at_lines(run))
 		TRY(run_progress_check_lines(w, run));

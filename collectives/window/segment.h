@@ -119,7 +119,7 @@ struct segment {
 	struct segment_head *head;
 	struct geometry geometry; /* as it was checked: other processes can write the head */
 	int size, users;
-	bool watches; /* pid_fds are those of processes_watch */
+	bool watches; /* pid_fds are those of window_segment_processes_watch */
 	int *pid_fds;   /* one per rank; -1 for this process, or unknown */
 };
 

@@ -10,7 +10,7 @@
 #include "core/memory/reduce.h"
 
 /* The longest that some rank puts in its line: the same on all ranks. */
-static size_t payload_bytes(const struct window_run *run)
+static size_t small_payload_bytes(const struct window_run *run)
 {
 	switch (run->pattern) {
 	case COLL_REDUCE_SCATTER:
@@ -24,7 +24,7 @@ static size_t payload_bytes(const struct window_run *run)
 
 bool small_fits(const struct window *w, struct window_run *run)
 {
-	run->payload = payload_bytes(run);
+	run->payload = small_payload_bytes(run);
 	if (run->pattern == COLL_ALL_REDUCE)
 		return run->payload <= w->geometry.small_all_reduce;
 	return run->payload <= w->geometry.small_bytes && run->args.collective != COLL_ALL_TO_ALLV;
@@ -49,7 +49,7 @@ struct written {
 	size_t first, second, end;
 };
 
-static struct written written_by(const struct window *w, const struct window_run *run)
+static struct written small_written_by(const struct window *w, const struct window_run *run)
 {
 	bool is_root = run->args.root == w->rank;
 	size_t whole = run->total * run->unit, own = run->own * run->unit, place;
@@ -100,7 +100,7 @@ static void small_put_blocks(const struct window *w, const struct window_run *ru
 void small_write(struct window *w, const struct window_run *run)
 {
 	uint8_t *payload = payload_of(w, run->number, w->rank, run->payload);
-	struct written written = written_by(w, run);
+	struct written written = small_written_by(w, run);
 	const uint8_t *send = run->args.send;
 
 	if (has_counts(run) && written.end) {
@@ -131,7 +131,7 @@ static void small_claim_lines(const uint8_t *payload, size_t first, size_t end)
 
 void small_hand_over(struct window *w, const struct window_run *run)
 {
-	struct written written = written_by(w, run);
+	struct written written = small_written_by(w, run);
 	const uint8_t *payload = payload_of(w, run->number, w->rank, run->payload);
 
 	if (!collective_has_root(run->pattern) && run->own * run->unit <= PUSHED_BYTES) {

@@ -155,7 +155,7 @@ static bool staged_to_root(const struct window *w, const struct window_run *run,
 	return to == run->args.root;
 }
 
-static bool stages_for_root(const struct window_run *run, int rank)
+static bool staged_stages_for_root(const struct window_run *run, int rank)
 {
 	return rank != run->args.root || run->scalar;
 }
@@ -189,7 +189,7 @@ static struct deal staged_deal_of(const struct window *w, const struct window_ru
 	return (struct deal){(size_t)rank * (run->each * run->unit), run->each};
 }
 
-static size_t lines_of(const struct window_run *run, size_t count)
+static size_t staged_lines_of(const struct window_run *run, size_t count)
 {
 	return (count * run->unit + WINDOW_ALIGN - 1) / WINDOW_ALIGN;
 }
@@ -200,10 +200,10 @@ static void staged_deal_slots(struct window *w, struct window_run *run)
 	size_t lines = run->piece_bytes / WINDOW_ALIGN - (size_t)w->size, all = 0, used = 0;
 
 	for (int rank = 0; rank < w->size; rank++)
-		all += lines_of(run, counts[rank]);
+		all += staged_lines_of(run, counts[rank]);
 	run->pieces = 0;
 	for (int rank = 0; rank < w->size; rank++) {
-		size_t block = lines_of(run, counts[rank]),
+		size_t block = staged_lines_of(run, counts[rank]),
 		       each = block ? 1 + lines * block / all : 0;
 		w->scratch.deals[rank] =
 			(struct deal){used * WINDOW_ALIGN, units_of(each * WINDOW_ALIGN, run)};
@@ -277,7 +277,7 @@ static const struct window_moves moves_all_reduce = {
 static const struct window_moves moves_reduce = {
 	staged_reduce_cut_whole, NULL, NULL, stage_whole, staged_take_reduce, staged_finish_whole};
 static const struct window_moves moves_reduce_by_root = {staged_reduce_cut_whole, staged_to_root,
-							 stages_for_root,         stage_for_root,
+							 staged_stages_for_root,  stage_for_root,
 							 staged_take_by_root,     NULL};
 static const struct window_moves moves_reduce_scatter = {staged_reduce_cut_blocks,
 							 staged_reduce_passes_part,
@@ -303,7 +303,7 @@ static const struct window_moves *const moves_of[COLL_PATTERNS] = {
 
 enum stage { STAGE, TAKE, FINISH, STAGES };
 
-/* With more ranks than cores: see piece_bytes. */
+/* With more ranks than cores: see staged_piece_bytes. */
 #define SHORT_PIECE      ((size_t)128 << 10)
 #define ALL_REDUCE_LEAST ((size_t)64 << 10)
 #define ALL_REDUCE_EACH  ((size_t)16 << 10) /* of a piece, for each rank */
@@ -357,7 +357,7 @@ static size_t staged_all_reduce_piece(const struct window *w, const struct windo
 /* With more ranks than cores slots are long, for the fewest switches of threads. A call of which
  * every rank stages much goes through memory then, from each rank's stage to the next one's take;
  * its pieces are short enough to stay in the caches. */
-static size_t piece_bytes(const struct window *w, const struct window_run *run)
+static size_t staged_piece_bytes(const struct window *w, const struct window_run *run)
 {
 	size_t piece = w->geometry.slot_bytes;
 
@@ -382,7 +382,7 @@ void staged_begin(struct window *w, struct window_run *run)
 	run->moves = moves_of[run->pattern];
 	if (run->pattern == COLL_REDUCE && staged_bytes(run) <= w->geometry.by_root_bytes)
 		run->moves = &moves_reduce_by_root;
-	run->piece_bytes = piece_bytes(w, run);
+	run->piece_bytes = staged_piece_bytes(w, run);
 	run->may_be_long =
 		run->pattern != COLL_BROADCAST && run->piece_bytes < w->geometry.slot_bytes;
 	if (run->may_be_long && w->contention.is_agreed)
@@ -430,8 +430,8 @@ static bool staged_stages(const struct window_run *run, int rank)
 
 /* Which piece a step is about, and what it does with it; false: nothing. Steps go round by round,
  * and TAKE is one round behind STAGE, FINISH two. */
-static bool piece_of_step(const struct window *w, const struct window_run *run, uint32_t step,
-			  enum stage *stage, uint64_t *k)
+static bool staged_piece_of_step(const struct window *w, const struct window_run *run,
+				 uint32_t step, enum stage *stage, uint64_t *k)
 {
 	uint64_t lag = step % STAGES, round = step / STAGES;
 
@@ -452,12 +452,13 @@ static void staged_skip_idle(const struct window *w, struct window_run *run)
 	enum stage stage;
 	uint64_t k;
 
-	while (run->step + 1 < run->steps && !piece_of_step(w, run, run->step + 1, &stage, &k))
+	while (run->step + 1 < run->steps &&
+	       !staged_piece_of_step(w, run, run->step + 1, &stage, &k))
 		run->step++;
 }
 
 /* When every other rank has taken what lay in the slot before; 0 if nothing did. */
-static uint64_t slot_is_free(uint64_t generation)
+static uint64_t staged_slot_is_free(uint64_t generation)
 {
 	return generation + 1 > WINDOW_SLOTS ? generation + 1 - WINDOW_SLOTS : 0;
 }
@@ -468,7 +469,7 @@ static bool staged_took_from_here(const struct window *w, const struct window_ru
 	enum stage stage;
 	uint64_t k;
 
-	piece_of_step(w, run, run->step, &stage, &k);
+	staged_piece_of_step(w, run, run->step, &stage, &k);
 	return run->moves->passes(w, run, k - WINDOW_SLOTS, w->rank, rank);
 }
 
@@ -477,7 +478,7 @@ static bool staged_gives(const struct window *w, const struct window_run *run, i
 	enum stage stage;
 	uint64_t k;
 
-	piece_of_step(w, run, run->step, &stage, &k);
+	staged_piece_of_step(w, run, run->step, &stage, &k);
 	return run->moves->passes(w, run, k, rank, w->rank);
 }
 
@@ -488,11 +489,11 @@ static struct need staged_need(const struct window *w, const struct window_run *
 	enum stage stage;
 	uint64_t k;
 
-	if (!piece_of_step(w, run, run->step, &stage, &k))
+	if (!staged_piece_of_step(w, run, run->step, &stage, &k))
 		return need;
 	if (stage == STAGE) {
 		if (k >= WINDOW_SLOTS || !run->sees_all)
-			need.value = slot_is_free(w->generation + k);
+			need.value = staged_slot_is_free(w->generation + k);
 		need.of = some && k >= WINDOW_SLOTS ? staged_took_from_here : NULL;
 	} else if (stage == FINISH) {
 		need.value = w->generation + k + 1;
@@ -527,7 +528,7 @@ static tutti_status staged_step(struct window *w, struct window_run *run)
 	enum stage kind;
 	uint64_t k;
 
-	if (piece_of_step(w, run, run->step, &kind, &k)) {
+	if (staged_piece_of_step(w, run, run->step, &kind, &k)) {
 		if (kind == STAGE)
 			staged_stage(w, run, k);
 		else if (kind == TAKE)
@@ -546,7 +547,7 @@ static tutti_status staged_step(struct window *w, struct window_run *run)
 /* The slot has data of an earlier call, so all ranks must have taken these. */
 bool staged_first(struct window *w, struct window_run *run)
 {
-	uint64_t value = slot_is_free(w->generation);
+	uint64_t value = staged_slot_is_free(w->generation);
 
 	if (!staged_stages(run, w->rank))
 		return false;

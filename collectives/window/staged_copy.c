@@ -66,8 +66,8 @@ static bool staged_copy_gathers(const struct window_run *run, int rank)
 	return run->pattern == COLL_ALL_GATHER || run->args.root == rank;
 }
 
-static bool passes_block(const struct window *w, const struct window_run *run, uint64_t k, int from,
-			 int to)
+static bool staged_copy_passes_block(const struct window *w, const struct window_run *run,
+				     uint64_t k, int from, int to)
 {
 	(void)w;
 	return staged_copy_gathers(run, to) &&
@@ -124,7 +124,8 @@ struct part {
 	size_t in_slot, in_block, bytes;
 };
 
-static struct part part_in(const struct window_run *run, struct range stream, uint64_t k)
+static struct part staged_copy_part_in(const struct window_run *run, struct range stream,
+				       uint64_t k)
 {
 	size_t first = (size_t)k * run->piece_bytes, end = first + run->piece_bytes;
 	size_t low = stream.first > first ? stream.first : first;
@@ -160,7 +161,7 @@ static bool staged_copy_passes_part(const struct window *w, const struct window_
 				    uint64_t k, int from, int to)
 {
 	return staged_copy_scatters(run, from) &&
-	       part_in(run, staged_copy_stream_of(w, run, from, to), k).bytes > 0;
+	       staged_copy_part_in(run, staged_copy_stream_of(w, run, from, to), k).bytes > 0;
 }
 
 static size_t stage_stream(struct window *w, struct window_run *run, uint64_t k)
@@ -171,7 +172,8 @@ static size_t stage_stream(struct window *w, struct window_run *run, uint64_t k)
 
 	for (int i = 1; i < w->size; i++) {
 		int rank = rank_after(w, i);
-		struct part part = part_in(run, staged_copy_stream_of(w, run, w->rank, rank), k);
+		struct part part =
+			staged_copy_part_in(run, staged_copy_stream_of(w, run, w->rank, rank), k);
 		if (!part.bytes)
 			continue;
 		weave_copy(&w->weave, slot + part.in_slot,
@@ -183,7 +185,7 @@ static size_t stage_stream(struct window *w, struct window_run *run, uint64_t k)
 }
 
 /* Where the data from rank belong. */
-static uint8_t *place_for(const struct window_run *run, int rank)
+static uint8_t *staged_copy_place_for(const struct window_run *run, int rank)
 {
 	size_t first = run->pattern == COLL_SCATTER ? 0 : block_of(run, RECV_SIDE, rank).first;
 	return (uint8_t *)run->args.recv + first * run->unit;
@@ -192,9 +194,9 @@ static uint8_t *place_for(const struct window_run *run, int rank)
 static void staged_copy_take_own(struct window *w, struct window_run *run, uint64_t k)
 {
 	struct range block = block_of(run, SEND_SIDE, w->rank);
-	struct part part = part_in(run, (struct range){0, block.count * run->unit}, k);
+	struct part part = staged_copy_part_in(run, (struct range){0, block.count * run->unit}, k);
 	const uint8_t *from = (const uint8_t *)run->args.send + block.first * run->unit;
-	uint8_t *to = place_for(run, w->rank);
+	uint8_t *to = staged_copy_place_for(run, w->rank);
 
 	weave_copy(&w->weave, to + part.in_block, from + part.in_block, part.bytes);
 }
@@ -206,8 +208,8 @@ static void staged_copy_take_parts(struct window *w, struct window_run *run, uin
 		struct part part;
 		if (!staged_copy_scatters(run, rank))
 			continue;
-		part = part_in(run, staged_copy_stream_of(w, run, rank, w->rank), k);
-		weave_copy(&w->weave, place_for(run, rank) + part.in_block,
+		part = staged_copy_part_in(run, staged_copy_stream_of(w, run, rank, w->rank), k);
+		weave_copy(&w->weave, staged_copy_place_for(run, rank) + part.in_block,
 			   slot_of(w, w->generation + k, rank) + part.in_slot, part.bytes);
 	}
 	if (staged_copy_scatters(run, w->rank))
@@ -217,7 +219,7 @@ static void staged_copy_take_parts(struct window *w, struct window_run *run, uin
 const struct window_moves moves_broadcast = {staged_copy_cut_blocks,     staged_copy_from_root,
 					     staged_copy_is_root,        stage_broadcast,
 					     staged_copy_take_broadcast, NULL};
-const struct window_moves moves_gather = {staged_copy_cut_blocks,  passes_block,
+const struct window_moves moves_gather = {staged_copy_cut_blocks,  staged_copy_passes_block,
 					  staged_copy_gives_block, stage_block,
 					  staged_copy_take_blocks, NULL};
 const struct window_moves moves_stream = {staged_copy_cut_stream, staged_copy_passes_part,

@@ -256,7 +256,7 @@ static tutti_status window_see_lines(struct window *w, struct window_run *run, i
 
 /* Whether a run that has waited for the root's line alone sees there that the lines of all decide.
  */
-static bool root_wants_all(struct window *w, const struct window_run *run)
+static bool window_root_wants_all(struct window *w, const struct window_run *run)
 {
 	struct line_buffers buffers;
 
@@ -332,7 +332,7 @@ static tutti_status window_move(struct window *w, struct window_run *run, uint32
 		break;
 	case PHASE_LINES:
 		TRY(window_see_lines(w, run, looks));
-		if (!run->sees_all && root_wants_all(w, run)) {
+		if (!run->sees_all && window_root_wants_all(w, run)) {
 			window_wait_for_all(w, run);
 			TRY(window_see_lines(w, run, looks));
 		}
@@ -367,7 +367,7 @@ static tutti_status window_ended(struct window *w, struct window_run *run, tutti
 	return status;
 }
 
-static int eager_looks(const struct window *w)
+static int window_eager_looks(const struct window *w)
 {
 	return w->policy.shares_cores ? 1 : EAGER_LOOKS;
 }
@@ -394,7 +394,7 @@ tutti_status window_advance(struct window *w, struct window_run *run, bool *move
 
 tutti_status window_advance_eagerly(struct window *w, struct window_run *run, bool *moved)
 {
-	return window_advance_run(w, run, eager_looks(w), moved);
+	return window_advance_run(w, run, window_eager_looks(w), moved);
 }
 
 tutti_status window_advance_once(struct window *w, struct window_run *run)
@@ -465,7 +465,7 @@ tutti_status window_drive(struct window *w, struct window_run *run, uint64_t tim
 			  const _Atomic int *stop, void (*background)(void *arg), void *arg)
 {
 	struct wait_limit wait_limit = {timeout_ns, 0, stop, background, arg};
-	int looks = eager_looks(w);
+	int looks = window_eager_looks(w);
 	tutti_status status;
 
 	/* A long run is many short waits: its deadline is checked between them, too. */

@@ -44,7 +44,7 @@ void window_socket_name(char *name, size_t bytes, const uint64_t comm_id[2])
 
 /* A rank that could not join listens here. That it listens tells the others not to wait for it
  * until their deadline. */
-static void refusal_name(char *name, size_t bytes, const struct window_config *config)
+static void window_join_refusal_name(char *name, size_t bytes, const struct window_config *config)
 {
 	size_t n;
 
@@ -58,7 +58,7 @@ static void window_join_refuse(const struct window_config *config)
 {
 	char name[64];
 
-	refusal_name(name, sizeof name, config);
+	window_join_refusal_name(name, sizeof name, config);
 	if (config->refusal)
 		net_unix_listen(name, config->size, config->refusal);
 }
@@ -73,7 +73,7 @@ static tutti_status window_join_still_worth(const struct join_wait *p,
 
 	if (p->is_over && p->is_over(p->arg))
 		return fail(TUTTI_ERR_ABORTED, "the window is no longer needed");
-	refusal_name(name, sizeof name, config);
+	window_join_refusal_name(name, sizeof name, config);
 	if (net_unix_connect(name, &fd) != TUTTI_OK)
 		return TUTTI_OK;
 	status = net_unix_check(fd, &pid);
@@ -308,8 +308,8 @@ static void window_join_forget_own_process(struct segment *s, const int *pids)
 }
 
 /* fds: the segment's memory, and the members' end of the mail. */
-static tutti_status welcome_one(const struct segment *s, const int fds[2],
-				const struct gathering *g, int to, uint64_t deadline_ns)
+static tutti_status window_join_welcome_one(const struct segment *s, const int fds[2],
+					    const struct gathering *g, int to, uint64_t deadline_ns)
 {
 	struct join_welcome welcome = {TUTTI_OK, {0}};
 	int socket = g->sockets[to];
@@ -325,13 +325,13 @@ static tutti_status welcome_one(const struct segment *s, const int fds[2],
 }
 
 /* Passes the segment to all, and finds out whether all have it. */
-static tutti_status welcome_all(const struct segment *s, const int fds[2],
-				const struct gathering *g, uint64_t deadline_ns)
+static tutti_status window_join_welcome_all(const struct segment *s, const int fds[2],
+					    const struct gathering *g, uint64_t deadline_ns)
 {
 	int32_t answer;
 
 	for (int rank = 1; rank < s->size; rank++)
-		TRY(welcome_one(s, fds, g, rank, deadline_ns));
+		TRY(window_join_welcome_one(s, fds, g, rank, deadline_ns));
 	for (int rank = 1; rank < s->size; rank++) {
 		TRY(net_recv_all(g->sockets[rank], &answer, sizeof answer, deadline_ns));
 		if (answer != TUTTI_OK)
@@ -371,7 +371,7 @@ static tutti_status window_join_make_window(struct window **window,
 	} else {
 		status = window_join_open_mail(*window, &fds[1]);
 		if (status == TUTTI_OK)
-			status = welcome_all(segment, fds, g, deadline_ns);
+			status = window_join_welcome_all(segment, fds, g, deadline_ns);
 		window_join_forget_own_process(segment, g->pids);
 	}
 	close(fds[0]);

@@ -31,7 +31,7 @@
 #define BY_ROOT_OVERSUBSCRIBED 16u
 #define BY_ROOT_READS          (1u << 20)
 
-static uint64_t geometry_round_up(uint64_t bytes, uint64_t unit)
+static uint64_t window_segment_geometry_round_up(uint64_t bytes, uint64_t unit)
 {
 	return (bytes + unit - 1) / unit * unit;
 }
@@ -43,7 +43,7 @@ static void window_segment_set_lines(struct geometry *g, const struct window_con
 	uint64_t most = config->window_bytes / (2 * WINDOW_LINES) / WINDOW_ALIGN * WINDOW_ALIGN;
 	bool is_roomy = !config->policy.shares_cores;
 
-	g->line_bytes = geometry_round_up(LINE_BODY + LINE_BODY_BYTES, WINDOW_ALIGN);
+	g->line_bytes = window_segment_geometry_round_up(LINE_BODY + LINE_BODY_BYTES, WINDOW_ALIGN);
 	g->small_bytes = is_roomy ? ROOMY_SMALL : OVERSUBSCRIBED_SMALL;
 	g->body_bytes = g->small_bytes + BODY_GAP;
 	if (most < g->line_bytes + g->body_bytes) {
@@ -61,7 +61,8 @@ static void window_segment_set_lines(struct geometry *g, const struct window_con
 		g->small_all_reduce = LINE_PAYLOAD;
 }
 
-static uint64_t longest_by_root(const struct geometry *g, const struct window_config *config)
+static uint64_t window_segment_longest_by_root(const struct geometry *g,
+					       const struct window_config *config)
 {
 	bool is_roomy = !config->policy.shares_cores;
 
@@ -88,7 +89,8 @@ tutti_status geometry_choose(struct geometry *g, const struct window_config *con
 	g->size = config->size;
 	g->shares_cores = config->policy.shares_cores;
 	window_segment_set_lines(g, config);
-	g->row_bytes = geometry_round_up(size * sizeof(struct row_entry), WINDOW_ALIGN);
+	g->row_bytes =
+		window_segment_geometry_round_up(size * sizeof(struct row_entry), WINDOW_ALIGN);
 	fixed = WINDOW_LINES * (g->line_bytes + g->body_bytes) + 2 * g->row_bytes +
 		sizeof(struct rank_area);
 	if (config->window_bytes < fixed + WINDOW_SLOTS * WINDOW_ALIGN * size)
@@ -100,14 +102,16 @@ tutti_status geometry_choose(struct geometry *g, const struct window_config *con
 	if (slot > (config->window_bytes - fixed) / WINDOW_SLOTS)
 		slot = (config->window_bytes - fixed) / WINDOW_SLOTS;
 	g->slot_bytes = slot / WINDOW_ALIGN * WINDOW_ALIGN;
-	g->by_root_bytes = longest_by_root(g, config);
-	g->areas_at = geometry_round_up(sizeof(struct segment_head), WINDOW_ALIGN);
+	g->by_root_bytes = window_segment_longest_by_root(g, config);
+	g->areas_at = window_segment_geometry_round_up(sizeof(struct segment_head), WINDOW_ALIGN);
 	g->lines_at = g->areas_at + size * sizeof(struct rank_area);
 	g->bodies_at = g->lines_at + WINDOW_LINES * size * g->line_bytes;
 	g->rows_at = g->bodies_at + WINDOW_LINES * size * g->body_bytes;
-	g->slots_at = geometry_round_up(g->rows_at + 2 * size * g->row_bytes, 4096);
-	g->board_at = geometry_round_up(g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
-	g->total_bytes = geometry_round_up(g->board_at + size * sizeof(struct board_place), 4096);
+	g->slots_at = window_segment_geometry_round_up(g->rows_at + 2 * size * g->row_bytes, 4096);
+	g->board_at = window_segment_geometry_round_up(
+		g->slots_at + size * WINDOW_SLOTS * g->slot_bytes, 4096);
+	g->total_bytes = window_segment_geometry_round_up(
+		g->board_at + size * sizeof(struct board_place), 4096);
 	return TUTTI_OK;
 }
 
@@ -134,7 +138,7 @@ static bool window_segment_is_in_order(const struct geometry *g)
 }
 
 /* Another build, or another program, may have written it. */
-static bool geometry_is_sound(const struct geometry *g)
+static bool window_segment_geometry_is_sound(const struct geometry *g)
 {
 	const uint64_t strides[] = {g->line_bytes, g->body_bytes, g->row_bytes, g->slot_bytes};
 	uint64_t in_line = g->small_bytes < LINE_BODY_BYTES ? g->small_bytes : LINE_BODY_BYTES;
@@ -168,7 +172,7 @@ static struct watched *processes;
 /* The processes of other ranks, each watched by one descriptor however many segments
  * they share with this one. token: process_token() there, or 0. Returns the descriptor to use, and
  * closes pid_fd if it is another. */
-static int processes_watch(uint64_t token, int pid_fd)
+static int window_segment_processes_watch(uint64_t token, int pid_fd)
 {
 	struct watched *p;
 
@@ -187,7 +191,7 @@ static int processes_watch(uint64_t token, int pid_fd)
 	return pid_fd;
 }
 
-static void processes_forget(int pid_fd)
+static void window_segment_processes_forget(int pid_fd)
 {
 	struct watched **at = &processes, *p;
 
@@ -213,7 +217,8 @@ static void segment_free(struct segment *s)
 {
 	for (int i = 0; s->pid_fds && i < s->size; i++)
 		if (s->pid_fds[i] >= 0)
-			s->watches ? processes_forget(s->pid_fds[i]) : (void)close(s->pid_fds[i]);
+			s->watches ? window_segment_processes_forget(s->pid_fds[i])
+				   : (void)close(s->pid_fds[i]);
 	shared_memory_close(s->memory);
 	free(s->pid_fds);
 	free(s);
@@ -260,7 +265,7 @@ static tutti_status window_segment_find_or_map(struct segment **segment, int fd)
 	if (pread(fd, &geometry, sizeof geometry, 0) != (ssize_t)sizeof geometry)
 		return fail_errno(
 			"The geometry cannot be read from the window's shared memory (pread)");
-	if (!geometry_is_sound(&geometry))
+	if (!window_segment_geometry_is_sound(&geometry))
 		return fail(TUTTI_ERR_MISMATCH,
 			    "The shared memory that another rank of this node passed is no window "
 			    "(have all ranks the same version of Tutti?).");
@@ -313,7 +318,8 @@ void segment_share_processes(struct segment *s)
 	pthread_mutex_lock(&segments_lock);
 	for (int rank = 0; rank < s->size && !s->watches; rank++)
 		if (s->pid_fds[rank] >= 0)
-			s->pid_fds[rank] = processes_watch(areas[rank].process, s->pid_fds[rank]);
+			s->pid_fds[rank] = window_segment_processes_watch(areas[rank].process,
+									  s->pid_fds[rank]);
 	s->watches = true;
 	pthread_mutex_unlock(&segments_lock);
 }

@@ -60,7 +60,7 @@ static struct use zero_copy_use_of(const struct window_run *run, int rank)
 }
 
 /* And those that they use besides when the root and the others share the work. */
-static struct use shared_of(const struct window_run *run, int rank)
+static struct use zero_copy_shared_of(const struct window_run *run, int rank)
 {
 	bool is_other = run->args.root != rank && block_of(run, SEND_SIDE, rank).count > 0;
 
@@ -71,7 +71,7 @@ static struct use shared_of(const struct window_run *run, int rank)
 
 bool reach_lends(const struct window_run *run, int rank)
 {
-	struct use use = zero_copy_use_of(run, rank), shared = shared_of(run, rank);
+	struct use use = zero_copy_use_of(run, rank), shared = zero_copy_shared_of(run, rank);
 	return use.send || use.recv || (run->is_shared && (shared.send || shared.recv));
 }
 
@@ -117,7 +117,7 @@ static bool zero_copy_reach_is_free(const struct window *w, const struct window_
 
 bool reach_publish(struct window *w, const struct window_run *run, struct line_buffers *buffers)
 {
-	struct use use = zero_copy_use_of(run, w->rank), shared = shared_of(run, w->rank);
+	struct use use = zero_copy_use_of(run, w->rank), shared = zero_copy_shared_of(run, w->rank);
 	struct reach send = {0, 0}, recv = {0, 0};
 
 	if (run->scalar)
@@ -185,7 +185,7 @@ static bool zero_copy_reach_find_peer(struct window *w, struct window_run *run, 
 	struct line_buffers buffers;
 
 	if (run->is_shared)
-		shared = shared_of(run, rank);
+		shared = zero_copy_shared_of(run, rank);
 	if (!use.send && !use.recv && !shared.send && !shared.recv)
 		return true;
 	buffers = line_buffers_of(w, run, rank);

@@ -19,7 +19,7 @@
 
 #define GROW_SUFFIX ".grow"
 
-static tutti_status config_who(struct job *job, const tutti_config *config)
+static tutti_status find_job_config_who(struct job *job, const tutti_config *config)
 {
 	if (config->world_size < 0 || config->world_size > WORLD_MAX)
 		return fail(TUTTI_ERR_INVALID,
@@ -64,7 +64,7 @@ static tutti_status find_job_find_who(struct job *job, const tutti_config *confi
 {
 	struct job launched = *job;
 
-	TRY(config_who(job, config));
+	TRY(find_job_config_who(job, config));
 	/* A world of one meets nobody, so it need not agree with the launcher. */
 	if (launcher && job->size != 1 && (job->size == 0 || !config->rendezvous)) {
 		snprintf(launched.launcher, sizeof launched.launcher, "%s", launcher->name);

@@ -61,8 +61,9 @@ static tutti_status find_server_check_answer(struct auth *auth, const struct key
 
 /* AUTH, MISMATCH: as find_server_check_answer, without a message. Other errors set one, and SYSTEM
  * errno. */
-static tutti_status shake_hands(struct wire *w, const struct keys *keys, const struct job *job,
-				uint64_t attempt_ns, uint64_t deadline_ns)
+static tutti_status find_server_shake_hands(struct wire *w, const struct keys *keys,
+					    const struct job *job, uint64_t attempt_ns,
+					    uint64_t deadline_ns)
 {
 	uint8_t context[AUTH_CONTEXT_BYTES], hello[AUTH_HELLO_BYTES], answer[AUTH_ANSWER_BYTES];
 	uint8_t reply[AUTH_PROOF_BYTES + FRAME_BYTES + FRAME_HELLO_BYTES] = {0};
@@ -96,7 +97,7 @@ tutti_status find_server_own(struct wire *w, const uint8_t key[TUTTI_KEY_BYTES],
 			     const struct job *job, uint64_t deadline_ns)
 {
 	struct keys keys = {key, NULL};
-	tutti_status status = shake_hands(w, &keys, job, deadline_ns, deadline_ns);
+	tutti_status status = find_server_shake_hands(w, &keys, job, deadline_ns, deadline_ns);
 	char why[ERROR_BYTES];
 
 	if (status == TUTTI_OK)
@@ -115,8 +116,8 @@ struct call {
 	bool is_dead;        /* the host does not answer a connect, at any port   */
 };
 
-/* Whether a failure of shake_hands is this process's own (a call is denied, or memory is short), so
- * that another try would fail, too. */
+/* Whether a failure of find_server_shake_hands is this process's own (a call is denied, or memory
+ * is short), so that another try would fail, too. */
 static bool find_server_is_denied(tutti_status status, int error)
 {
 	return status == TUTTI_ERR_SYSTEM
@@ -125,7 +126,7 @@ static bool find_server_is_denied(tutti_status status, int error)
 				 status != TUTTI_ERR_AUTH && status != TUTTI_ERR_MISMATCH;
 }
 
-/* Records how shake_hands failed, with errno. Returns whether with TRIED_DENIED. */
+/* Records how find_server_shake_hands failed, with errno. Returns whether with TRIED_DENIED. */
 static bool find_server_note_greeting(struct tries *tries, const struct job *job,
 				      tutti_status status, const char *host, int port)
 {
@@ -181,7 +182,7 @@ static bool find_server_dial_port(struct call *call, const struct addrinfo *addr
 		call->denied = status == TUTTI_IN_PROGRESS ? TUTTI_OK : status;
 		return false;
 	}
-	status = shake_hands(w, &keys, call->job, attempt_ns, call->deadline_ns);
+	status = find_server_shake_hands(w, &keys, call->job, attempt_ns, call->deadline_ns);
 	if (status == TUTTI_OK) {
 		memcpy(call->dial->host, host, sizeof call->dial->host);
 		call->dial->host_port = port;
@@ -291,7 +292,7 @@ static bool find_server_is_new(const struct job *job)
 	return job->is_growing && job->server < 0;
 }
 
-static const char *missing_side(const struct job *job)
+static const char *find_server_missing_side(const struct job *job)
 {
 	return find_server_is_new(job) ? "a running job that calls tutti_comm_grow"
 	       : job->is_served        ? "the process that called tutti_rendezvous_open"
@@ -306,10 +307,10 @@ static void find_server_say_wait(const struct dial *dial, const struct job *job,
 
 	tries_text(tries, text, sizeof text);
 	if (job->meeting == JOB_FILE)
-		long_wait_say("%s, by the file %.300s", missing_side(job), job->path);
+		long_wait_say("%s, by the file %.300s", find_server_missing_side(job), job->path);
 	else
-		long_wait_say("%s at %.200s:%d: %.380s", missing_side(job), job->host, dial->port,
-			      text);
+		long_wait_say("%s at %.200s:%d: %.380s", find_server_missing_side(job), job->host,
+			      dial->port, text);
 	if (find_server_is_new(job))
 		rendezvous_tell_launcher(LAUNCHER_WAITS);
 }
@@ -355,12 +356,12 @@ static tutti_status find_server_give_up(const struct call *call, const struct tr
 	if (tries->most == TRIED_DENIED)
 		return fail(call->denied == TUTTI_OK ? TUTTI_ERR_SYSTEM : call->denied,
 			    "rank %d of %d cannot look for %s: %.400s", job->rank, job->size,
-			    missing_side(job), text);
+			    find_server_missing_side(job), text);
 	if (find_server_is_last_word(call))
 		return fail(tries->most == TRIED_OTHER_MEETING ? TUTTI_ERR_MISMATCH : status,
 			    "rank %d of %d: %.400s", job->rank, job->size, text);
 	return fail(status, "rank %d of %d gave up after %llu ms: %s is missing%s: %.380s",
-		    job->rank, job->size, ms, missing_side(job), ports, text);
+		    job->rank, job->size, ms, find_server_missing_side(job), ports, text);
 }
 
 /* One round. IN_PROGRESS: call->tries has the outcomes. */
@@ -417,7 +418,7 @@ static tutti_status find_server_dial_again(const struct dial *dial, const struct
 		return errno == ECONNREFUSED ? TUTTI_ERR_PEER : status;
 	}
 	TRY(status);
-	status = shake_hands(w, &keys, job, attempt_ns, deadline_ns);
+	status = find_server_shake_hands(w, &keys, job, attempt_ns, deadline_ns);
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
 	bool may_go_on =

@@ -16,7 +16,7 @@
 
 /* The first host of a list as Slurm writes it. Only that one is needed. */
 
-static tutti_status bad_list(const char *list)
+static tutti_status launcher_bad_list(const char *list)
 {
 	return fail(TUTTI_ERR_INVALID,
 		    "\"%.100s\" is not a list of hosts such as node[01-03,7],gpu5", list);
@@ -51,19 +51,19 @@ tutti_status hostlist_first(const char *list, char *host, size_t host_bytes)
 
 	while (*at && *at != ',') {
 		if (n + 1 >= host_bytes)
-			return bad_list(list);
+			return launcher_bad_list(list);
 		if (*at == '[') {
 			at = launcher_first_number(at, host + n, &n, host_bytes - n - 1);
 			if (!at)
-				return bad_list(list);
+				return launcher_bad_list(list);
 			continue;
 		}
 		if (!launcher_is_host_byte(*at))
-			return bad_list(list);
+			return launcher_bad_list(list);
 		host[n++] = *at++;
 	}
 	host[n] = '\0';
-	return n ? TUTTI_OK : bad_list(list);
+	return n ? TUTTI_OK : launcher_bad_list(list);
 }
 
 static tutti_status launcher_parse_int(const char *name, const char *text, int min, int max,
@@ -178,12 +178,12 @@ static uint64_t launcher_hash_text(const char *text)
 	return h ^ h >> 32;
 }
 
-static bool ranks_are_here(void)
+static bool launcher_ranks_are_here(void)
 {
 	return getenv("RANK") || getenv("WORLD_SIZE");
 }
 
-static tutti_status ranks_who(struct job *job)
+static tutti_status launcher_ranks_who(struct job *job)
 {
 	struct names names = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 	const char *name = getenv("TUTTIRUN_JOB")          ? "tuttirun"
@@ -196,7 +196,7 @@ static tutti_status ranks_who(struct job *job)
 
 /* torchrun's agent serves a store of its own at MASTER_PORT; tuttirun --hosts has chosen one
  * without knowing whether it is free on the machine of rank 0. */
-static bool master_port_is_taken(void)
+static bool launcher_master_port_is_taken(void)
 {
 	const char *chosen = getenv("TUTTIRUN_PORT_TAKEN");
 
@@ -205,19 +205,19 @@ static bool master_port_is_taken(void)
 	return getenv("TORCHELASTIC_RUN_ID") != NULL;
 }
 
-static tutti_status ranks_where(struct job *job)
+static tutti_status launcher_ranks_where(struct job *job)
 {
 	TRY(launcher_master(job));
-	job->port_is_taken = master_port_is_taken();
+	job->port_is_taken = launcher_master_port_is_taken();
 	return TUTTI_OK;
 }
 
-static bool openmpi_is_here(void)
+static bool launcher_openmpi_is_here(void)
 {
 	return getenv("OMPI_COMM_WORLD_RANK") || getenv("OMPI_COMM_WORLD_SIZE");
 }
 
-static tutti_status openmpi_who(struct job *job)
+static tutti_status launcher_openmpi_who(struct job *job)
 {
 	struct names names = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
 			      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
@@ -225,7 +225,7 @@ static tutti_status openmpi_who(struct job *job)
 	return launcher_read_who(job, names);
 }
 
-static tutti_status openmpi_where(struct job *job)
+static tutti_status launcher_openmpi_where(struct job *job)
 {
 	const char *host = getenv("MASTER_ADDR"), *number = getenv("PMIX_NAMESPACE");
 
@@ -247,12 +247,12 @@ static tutti_status openmpi_where(struct job *job)
 
 /* Hydra, the mpiexec of MPICH and of Intel's MPI. Slurm's PMI-2 has PMI_RANK, too, but not the
  * other. */
-static bool mpich_is_here(void)
+static bool launcher_mpich_is_here(void)
 {
 	return getenv("PMI_RANK") && getenv("MPI_LOCALRANKID");
 }
 
-static tutti_status mpich_who(struct job *job)
+static tutti_status launcher_mpich_who(struct job *job)
 {
 	return launcher_read_who(
 		job, (struct names){"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
@@ -269,7 +269,7 @@ static bool launcher_look_at_process(int pid, int *parent, char name[64])
 }
 
 /* No variable says which job it is. All ranks of a machine descend from one process of hydra's. */
-static int hydra_process(void)
+static int launcher_hydra_process(void)
 {
 	int pid = getppid(), parent;
 	char name[64];
@@ -280,7 +280,7 @@ static int hydra_process(void)
 	return 0;
 }
 
-static tutti_status mpich_where(struct job *job)
+static tutti_status launcher_mpich_where(struct job *job)
 {
 	const char *host = getenv("MASTER_ADDR");
 
@@ -293,11 +293,11 @@ static tutti_status mpich_where(struct job *job)
 	if (host && job->local_size != job->size)
 		return launcher_master(job);
 	TRY(launcher_copy_host(job, "MASTER_ADDR", host ? host : netaddr_loopback()));
-	return launcher_derive_port(job, (uint64_t)hydra_process() * 31);
+	return launcher_derive_port(job, (uint64_t)launcher_hydra_process() * 31);
 }
 
 /* A batch script itself has Slurm's variables too, but is not one of srun's tasks. */
-static bool slurm_is_here(void)
+static bool launcher_slurm_is_here(void)
 {
 	const char *environment = getenv("ENVIRONMENT");
 
@@ -306,13 +306,13 @@ static bool slurm_is_here(void)
 	return getenv("SLURM_PROCID") && (getenv("SLURM_NTASKS") || getenv("SLURM_STEP_NUM_TASKS"));
 }
 
-static tutti_status slurm_who(struct job *job)
+static tutti_status launcher_slurm_who(struct job *job)
 {
 	const char *size = getenv("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
 	return launcher_read_who(job, (struct names){"SLURM_PROCID", size, "SLURM_LOCALID", NULL});
 }
 
-static tutti_status slurm_where(struct job *job)
+static tutti_status launcher_slurm_where(struct job *job)
 {
 	static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
 					    "SLURM_NODELIST"};
@@ -336,17 +336,17 @@ static tutti_status slurm_where(struct job *job)
 	return launcher_derive_port(job, (uint64_t)number * 31 + (uint64_t)step * 17);
 }
 
-static bool tf_is_here(void)
+static bool launcher_tf_is_here(void)
 {
 	return getenv("TF_CONFIG") != NULL;
 }
 
-static tutti_status tf_who(struct job *job)
+static tutti_status launcher_tf_who(struct job *job)
 {
 	return tf_config_read(job, getenv("TF_CONFIG"));
 }
 
-static tutti_status tf_where(struct job *job)
+static tutti_status launcher_tf_where(struct job *job)
 {
 	struct job again;
 
@@ -359,11 +359,11 @@ static tutti_status tf_where(struct job *job)
 const struct launcher *launcher_here(void)
 {
 	static const struct launcher launchers[] = {
-		{"environment", ranks_are_here, ranks_who, ranks_where},
-		{"openmpi", openmpi_is_here, openmpi_who, openmpi_where},
-		{"mpich", mpich_is_here, mpich_who, mpich_where},
-		{"slurm", slurm_is_here, slurm_who, slurm_where},
-		{"tf_config", tf_is_here, tf_who, tf_where},
+		{"environment", launcher_ranks_are_here, launcher_ranks_who, launcher_ranks_where},
+		{"openmpi", launcher_openmpi_is_here, launcher_openmpi_who, launcher_openmpi_where},
+		{"mpich", launcher_mpich_is_here, launcher_mpich_who, launcher_mpich_where},
+		{"slurm", launcher_slurm_is_here, launcher_slurm_who, launcher_slurm_where},
+		{"tf_config", launcher_tf_is_here, launcher_tf_who, launcher_tf_where},
 	};
 
 	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)

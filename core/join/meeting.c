@@ -68,7 +68,7 @@ bool meeting_compare_local_ranks(struct meeting *m, int rank, int local_ranks)
 }
 
 /* The beginning of a message: how rank left. text has HOW_IT_LEFT bytes. Returns it. */
-static const char *how_it_left(char *text, int rank, bool said_bye)
+static const char *meeting_how_it_left(char *text, int rank, bool said_bye)
 {
 	snprintf(text, HOW_IT_LEFT,
 		 said_bye ? "rank %d left" : "the connection to rank %d was lost (has it died?)",
@@ -82,7 +82,7 @@ static void meeting_fail_left(struct meeting *m, int rank)
 	char how[HOW_IT_LEFT];
 
 	meeting_fail(m, TUTTI_ERR_PEER, "%s while the %d ranks of the job were joining",
-		     how_it_left(how, rank, m->seats[rank] == SEAT_LEFT), m->size);
+		     meeting_how_it_left(how, rank, m->seats[rank] == SEAT_LEFT), m->size);
 }
 
 bool meeting_join(struct meeting *m, int rank, int size, uint64_t deadline_ns)
@@ -186,7 +186,7 @@ static void meeting_check_presence(struct meeting *m)
 		first++;
 	meeting_fail(m, TUTTI_ERR_PEER,
 		     "%s while the other ranks still exchange what joining needs",
-		     how_it_left(how, first, m->seats[first] == SEAT_LEFT));
+		     meeting_how_it_left(how, first, m->seats[first] == SEAT_LEFT));
 }
 
 uint8_t *meeting_record(struct meeting *m, int rank, size_t bytes, uint64_t deadline_ns)
@@ -237,7 +237,7 @@ void meeting_leave(struct meeting *m, int rank, bool said_bye)
 		meeting_fail_left(m, rank);
 	else if (mid_round || (m->gather && !said_bye))
 		meeting_fail(m, TUTTI_ERR_PEER, "%s while the ranks exchanged what joining needs",
-			     how_it_left(how, rank, said_bye));
+			     meeting_how_it_left(how, rank, said_bye));
 	else
 		meeting_check_presence(m);
 }
@@ -249,7 +249,7 @@ void meeting_count_unproved(struct meeting *m, const char *from)
 }
 
 /* Other programs may have made these connections, or ranks that failed: so they are no cause. */
-static const char *about_unproved(const struct meeting *m, char *text, size_t bytes)
+static const char *meeting_about_unproved(const struct meeting *m, char *text, size_t bytes)
 {
 	bool is_one = m->unproved == 1;
 
@@ -285,7 +285,7 @@ void meeting_tick(struct meeting *m, uint64_t now_ns)
 	else
 		meeting_fail(m, TUTTI_ERR_TIMEOUT,
 			     "the deadline passed before all %d ranks had joined: %s missing%s%s",
-			     m->size, missing, about_unproved(m, unproved, sizeof unproved),
+			     m->size, missing, meeting_about_unproved(m, unproved, sizeof unproved),
 			     m->hint ? m->hint : "");
 }
 

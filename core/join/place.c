@@ -97,14 +97,14 @@ static tutti_status place_parse_tutti(struct job *job, const char *rest)
 
 /* How many bytes of a URL that is none of ours may be shown. The URL may have a secret anywhere
  * behind "://", and a host and port anywhere behind the first slash. */
-static int scheme_bytes(const char *url)
+static int place_scheme_bytes(const char *url)
 {
 	size_t n = strcspn(url, ":/");
 
 	return n <= 12 && strncmp(url + n, "://", 3) == 0 ? (int)n : 0;
 }
 
-static int host_bytes(const char *rest)
+static int place_host_bytes(const char *rest)
 {
 	size_t n = strcspn(rest, "/");
 
@@ -124,13 +124,13 @@ tutti_status place_parse(struct job *job, const char *url)
 		return fail(TUTTI_ERR_INVALID,
 			    "the rendezvous \"%.*s...\" is none of tcp://host:port, "
 			    "file:///path and a URL of tutti_rendezvous_open",
-			    scheme_bytes(url), url);
+			    place_scheme_bytes(url), url);
 	why = netaddr_read(rest, job->host, sizeof job->host, &job->port);
 	if (why)
 		return fail(TUTTI_ERR_INVALID,
 			    "the rendezvous tcp://%.*s is not tcp://host:port with a port from 1 "
 			    "to 65535: it %s",
-			    host_bytes(rest), rest, why);
+			    place_host_bytes(rest), rest, why);
 	job->meeting = JOB_TCP;
 	return TUTTI_OK;
 }

@@ -37,7 +37,7 @@ void secret_key(uint8_t key[TUTTI_KEY_BYTES], const char *secret, const char *se
 }
 
 /* job->secret is "" where TUTTI_INSECURE=1 stands for it. */
-static void given_key(uint8_t key[TUTTI_KEY_BYTES], const struct job *job, bool is_grow)
+static void secret_given_key(uint8_t key[TUTTI_KEY_BYTES], const struct job *job, bool is_grow)
 {
 	secret_key(key, job->secret, is_grow ? "grow" : "", job->port_is_taken ? job->port : 0);
 }
@@ -49,13 +49,13 @@ bool secret_is_given(uint8_t key[TUTTI_KEY_BYTES], const struct job *job, const 
 			return false;
 		log_info("TUTTI_INSECURE=1: every process that reaches rank 0 may join");
 	}
-	given_key(key, job, job->is_growing && !job->is_url);
+	secret_given_key(key, job, job->is_growing && !job->is_url);
 	return true;
 }
 
 void secret_other_kind(uint8_t key[TUTTI_KEY_BYTES], const struct job *job)
 {
-	given_key(key, job, !job->is_growing);
+	secret_given_key(key, job, !job->is_growing);
 }
 
 tutti_status secret_check_here(const struct job *job)

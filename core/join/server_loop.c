@@ -17,7 +17,7 @@
 #define ACCEPTS_MAX     32 /* before the others are looked at again */
 #define TURNED_AWAY_MAX 8  /* then memory is not lacking for a moment */
 
-static struct caller *caller_of(struct admission_entry *entry)
+static struct caller *server_loop_caller_of(struct admission_entry *entry)
 {
 	return (struct caller *)((char *)entry - offsetof(struct caller, pending));
 }
@@ -86,7 +86,7 @@ static bool server_accept_drop_oldest(struct server_loop *s)
 
 	if (!oldest)
 		return false;
-	c = caller_of(oldest);
+	c = server_loop_caller_of(oldest);
 	server_read_caller(s, c);
 	if (caller_has_proved(c) && !c->is_closed)
 		return true;
@@ -170,7 +170,7 @@ static void server_expire_pending(struct server_loop *s, uint64_t now_ns)
 
 	while ((late = admission_late(&s->pending, now_ns))) {
 		log_seldom("dropped a connection that said nothing for too long");
-		caller_of(late)->is_closed = true;
+		server_loop_caller_of(late)->is_closed = true;
 		admission_remove(&s->pending, late);
 	}
 }
@@ -372,7 +372,7 @@ static uint64_t server_loop_wake_at(const struct server_loop *s)
 	return admission_due_ns(&s->pending) < at ? admission_due_ns(&s->pending) : at;
 }
 
-static short events_of(const struct server_loop *s, const struct caller *c)
+static short server_loop_events_of(const struct server_loop *s, const struct caller *c)
 {
 	bool is_deaf = s->host.meeting.status != TUTTI_OK && caller_is_rank(c);
 	bool wants_write = caller_is_sending(c) || (c->tls && tls_wants_write(c->tls));
@@ -382,7 +382,7 @@ static short events_of(const struct server_loop *s, const struct caller *c)
 /* TLS has opened more than was asked for: poll knows nothing of that. */
 static bool server_loop_has_more(const struct server_loop *s, const struct caller *c)
 {
-	return c->tls && tls_may_have_more(c->tls) && (events_of(s, c) & POLLIN);
+	return c->tls && tls_may_have_more(c->tls) && (server_loop_events_of(s, c) & POLLIN);
 }
 
 /* Ranks that have come are told; no other one can come. */
@@ -406,7 +406,7 @@ static void server_loop_serve(struct server_loop *s, int most_ms)
 
 	for (int i = 0; i < n; i++) {
 		s->polls[i] = (struct pollfd){.fd = s->callers[i]->fd,
-					      .events = events_of(s, s->callers[i])};
+					      .events = server_loop_events_of(s, s->callers[i])};
 		is_waiting &= !server_loop_has_more(s, s->callers[i]);
 	}
 	s->polls[n] = (struct pollfd){.fd = s->config.listen_fd, .events = POLLIN};

@@ -50,7 +50,7 @@ void weave_reduce(struct weave *w, const struct reduction *r)
 /* The sum fetches the block that comes when all others have had their turn, where streams are so
  * few, or instructions a line so many (16-bit floats), that the processor does not come there by
  * itself. */
-static size_t ahead_of(const struct weave *w)
+static size_t weave_ahead_of(const struct weave *w)
 {
 	int most = w->unit_shift == 1 ? 4 : w->n_copies == 0 ? 2 : 0;
 	return w->reduction.n_src <= most ? BLOCK_BYTES : 0;
@@ -65,7 +65,7 @@ static void weave_do_block(const struct weave *w, const struct reduce_kernels *k
 
 	if (from < end) {
 		part->count = weave_least(end, from + BLOCK_BYTES) >> unit;
-		w->sum(part, from >> unit, ahead_of(w));
+		w->sum(part, from >> unit, weave_ahead_of(w));
 	}
 	for (int i = 0; i < w->n_copies; i++) {
 		const struct strand *s = &w->copies[i];

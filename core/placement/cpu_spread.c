@@ -24,7 +24,7 @@
 #define PACE_MOST_NS  64000000u
 #define CPUS          CPU_SETSIZE
 
-static uint64_t used_ns(void)
+static uint64_t cpu_spread_used_ns(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -150,7 +150,7 @@ void spread_look(struct spread *s)
 	if (now - s->looked_ns < (s->from ? TRIAL_NS : s->pace_ns))
 		return;
 	s->looked_ns = now;
-	s->used_ns = used_ns();
+	s->used_ns = cpu_spread_used_ns();
 	s->cpu = sched_getcpu() + 1;
 	if (node->say)
 		node->say(node->arg, s->cpu);

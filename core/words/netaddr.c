@@ -58,7 +58,7 @@ struct host_text {
 	bool has_brackets;
 };
 
-static struct host_text host_text_of(const char *text, size_t bytes)
+static struct host_text netaddr_host_text_of(const char *text, size_t bytes)
 {
 	if (bytes > 1 && text[0] == '[' && text[bytes - 1] == ']')
 		return (struct host_text){text + 1, bytes - 2, true};
@@ -93,7 +93,7 @@ static const char *netaddr_say_no_host(const struct host_text *p)
 
 static const char *read_host(const char *text, size_t bytes, char *host, size_t host_bytes)
 {
-	struct host_text p = host_text_of(text, bytes);
+	struct host_text p = netaddr_host_text_of(text, bytes);
 
 	if (p.bytes == 0)
 		return "has no host";
@@ -159,7 +159,7 @@ bool netaddr_is_literal(const char *host)
 
 bool netaddr_lacks_scope(const char *host)
 {
-	struct host_text p = host_text_of(host, strlen(host));
+	struct host_text p = netaddr_host_text_of(host, strlen(host));
 
 	return lacks_scope(&p);
 }
@@ -178,7 +178,7 @@ bool netaddr_is_loopback(const char *host)
 
 /* 0, or the errno why processes of this machine cannot meet there. Connecting a datagram socket
  * sends nothing, but needs a route, and an address of an interface that is down has none. */
-static int meeting_error(const struct sockaddr *address, socklen_t bytes)
+static int netaddr_meeting_error(const struct sockaddr *address, socklen_t bytes)
 {
 	int error = 0, fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
@@ -190,20 +190,20 @@ static int meeting_error(const struct sockaddr *address, socklen_t bytes)
 	return error;
 }
 
-static int ipv4_error(void)
+static int netaddr_ipv4_error(void)
 {
 	const struct sockaddr_in address = {.sin_family = AF_INET,
 					    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
-	return meeting_error((const struct sockaddr *)&address, sizeof address);
+	return netaddr_meeting_error((const struct sockaddr *)&address, sizeof address);
 }
 
-static int ipv6_error(void)
+static int netaddr_ipv6_error(void)
 {
 	const struct sockaddr_in6 address = {.sin6_family = AF_INET6,
 					     .sin6_addr = IN6ADDR_LOOPBACK_INIT};
 
-	return meeting_error((const struct sockaddr *)&address, sizeof address);
+	return netaddr_meeting_error((const struct sockaddr *)&address, sizeof address);
 }
 
 static bool netaddr_is_missing(int error)
@@ -216,13 +216,14 @@ int netaddr_loopback_error(const char *host)
 	int error = 0;
 
 	if (strcmp(host, "127.0.0.1") == 0)
-		error = ipv4_error();
+		error = netaddr_ipv4_error();
 	else if (strcmp(host, "::1") == 0)
-		error = ipv6_error();
+		error = netaddr_ipv6_error();
 	return netaddr_is_missing(error) ? error : 0;
 }
 
 const char *netaddr_loopback(void)
 {
-	return netaddr_is_missing(ipv4_error()) && ipv6_error() == 0 ? "::1" : "127.0.0.1";
+	return netaddr_is_missing(netaddr_ipv4_error()) && netaddr_ipv6_error() == 0 ? "::1"
+										     : "127.0.0.1";
 }

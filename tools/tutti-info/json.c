@@ -16,7 +16,7 @@ static json_t *json_text(const char *text)
 	return value ? value : must_have(json_string("(not UTF-8)"));
 }
 
-static json_t *gids_of(const struct verbs_listed_port *port)
+static json_t *json_gids_of(const struct verbs_listed_port *port)
 {
 	json_t *list = json_array();
 
@@ -31,7 +31,7 @@ static json_t *gids_of(const struct verbs_listed_port *port)
 	return list;
 }
 
-static json_t *ports_of(const struct machine *m)
+static json_t *json_ports_of(const struct machine *m)
 {
 	json_t *list = json_array();
 
@@ -43,12 +43,12 @@ static json_t *ports_of(const struct machine *m)
 					"state", port->state, "link", port->link, "gigabits",
 					port->gigabits, "mtu", port->mtu, "lid", port->lid, "used",
 					port->is_used, "dma_buf", port->has_maps, "lacks",
-					json_text(port->lacks), "gids", gids_of(port)));
+					json_text(port->lacks), "gids", json_gids_of(port)));
 	}
 	return list;
 }
 
-static json_t *transports_of(const struct machine *m)
+static json_t *json_transports_of(const struct machine *m)
 {
 	json_t *list = json_array();
 
@@ -62,7 +62,7 @@ static json_t *transports_of(const struct machine *m)
 	return list;
 }
 
-static json_t *missing_of(const struct machine *m)
+static json_t *json_missing_of(const struct machine *m)
 {
 	json_t *list = json_array();
 
@@ -73,7 +73,7 @@ static json_t *missing_of(const struct machine *m)
 	return list;
 }
 
-static json_t *gpu_rows_of(const struct machine *m)
+static json_t *json_gpu_rows_of(const struct machine *m)
 {
 	const struct gpus *g = &m->gpus;
 	json_t *list = json_array();
@@ -98,7 +98,7 @@ static json_t *gpu_rows_of(const struct machine *m)
 	return list;
 }
 
-static json_t *gpu_links_of(const struct gpus *g)
+static json_t *json_gpu_links_of(const struct gpus *g)
 {
 	json_t *list = json_array();
 
@@ -115,14 +115,14 @@ static json_t *gpu_links_of(const struct gpus *g)
 	return list;
 }
 
-static json_t *gpus_of(const struct machine *m)
+static json_t *json_gpus_of(const struct machine *m)
 {
 	const struct gpus *g = &m->gpus;
 
 	return json_pack("{s:o, s:i, s:b, s:o, s:o}", "missing",
 			 json_text(g->missing[0] ? g->missing : NULL), "driver_version",
-			 g->driver_version, "kernels", g->has_kernels, "list", gpu_rows_of(m),
-			 "links", gpu_links_of(g));
+			 g->driver_version, "kernels", g->has_kernels, "list", json_gpu_rows_of(m),
+			 "links", json_gpu_links_of(g));
 }
 
 char *json_machine(const struct machine *m, const char *ranks)
@@ -132,10 +132,11 @@ char *json_machine(const struct machine *m, const char *ranks)
 	json_t *host = json_pack(
 		"{s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "host",
 		json_text(m->host), "ranks", json_text(ranks), "works", machine_works(m),
-		"tutti_transports", json_text(m->filter), "transports", transports_of(m),
-		"rdma_ports", ports_of(m), "gpus", gpus_of(m), "missing", missing_of(m),
-		"lock_bytes", has_limit ? json_integer((json_int_t)rdma->lock_bytes) : json_null(),
-		"lock_advice", json_text(rdma->lock_advice), "shm_bytes", (json_int_t)m->shm_bytes,
+		"tutti_transports", json_text(m->filter), "transports", json_transports_of(m),
+		"rdma_ports", json_ports_of(m), "gpus", json_gpus_of(m), "missing",
+		json_missing_of(m), "lock_bytes",
+		has_limit ? json_integer((json_int_t)rdma->lock_bytes) : json_null(), "lock_advice",
+		json_text(rdma->lock_advice), "shm_bytes", (json_int_t)m->shm_bytes,
 		"shm_free_bytes", (json_int_t)m->shm_free_bytes);
 	char *written = must_have(json_dumps(must_have(host), 0));
 
@@ -143,7 +144,7 @@ char *json_machine(const struct machine *m, const char *ranks)
 	return written;
 }
 
-static json_t *candidates_of(const struct pairs *p, int a, int b)
+static json_t *json_candidates_of(const struct pairs *p, int a, int b)
 {
 	json_t *list = json_array();
 
@@ -159,7 +160,7 @@ static json_t *candidates_of(const struct pairs *p, int a, int b)
 	return list;
 }
 
-static json_t *kinds_of(const struct pairs *p)
+static json_t *json_kinds_of(const struct pairs *p)
 {
 	json_t *list = json_array();
 
@@ -177,13 +178,13 @@ static json_t *kinds_of(const struct pairs *p)
 					gpus_relation_text(pairs_relation(p, a, b)),
 					"long_messages", pairs_long_way(p, a, b), "collectives",
 					json_text(p->no_window ? pairs_way(p, a, b) : "window"),
-					"transports", candidates_of(p, a, b)));
+					"transports", json_candidates_of(p, a, b)));
 	}
 	return list;
 }
 
 /* Of each machine; in a communicator of all ranks. */
-static json_t *gpu_parts_of(const struct pairs *p)
+static json_t *json_gpu_parts_of(const struct pairs *p)
 {
 	json_t *list = json_array();
 
@@ -210,8 +211,8 @@ void json_print(FILE *file, char *const *hosts, int count, const struct pairs *p
 				    tutti_revision(), "size", p ? p->size : 1, "hosts", list));
 	if (p) {
 		json_object_set_new(all, "no_window", json_text(p->no_window));
-		json_object_set_new(all, "device_buffers", gpu_parts_of(p));
-		json_object_set_new(all, "pairs", kinds_of(p));
+		json_object_set_new(all, "device_buffers", json_gpu_parts_of(p));
+		json_object_set_new(all, "pairs", json_kinds_of(p));
 	}
 	json_dumpf(all, file, JSON_INDENT(2));
 	fputc('\n', file);

@@ -65,7 +65,7 @@ static bool machine_is_listed(const struct tutti_transport *const *list, int cou
 }
 
 /* "verbs: no port" says the name of its row a second time. */
-static const char *reason_of(const char *name)
+static const char *machine_reason_of(const char *name)
 {
 	const char *reason = last_error();
 	size_t n = strlen(name);
@@ -85,7 +85,7 @@ static void machine_open_transport(struct transport_row *row,
 	if (row->endpoint && row->endpoint->address_bytes > 0)
 		return;
 	row->state = TRANSPORT_ABSENT;
-	snprintf(row->why, sizeof row->why, "%s", reason_of(row->name));
+	snprintf(row->why, sizeof row->why, "%s", machine_reason_of(row->name));
 }
 
 static void machine_look_at_transports(struct machine *m, const struct tutti_comm *comm)

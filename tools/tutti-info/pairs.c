@@ -39,7 +39,7 @@ static void pairs_present(struct presentation *self, const tutti_comm *comm,
 	}
 }
 
-static const struct offer *offer_of(const struct presentation *rank, const char *name)
+static const struct offer *pairs_offer_of(const struct presentation *rank, const char *name)
 {
 	for (int i = 0; i < rank->offer_count && i < TRANSPORTS_MAX; i++)
 		if (strcmp(rank->offers[i].name, name) == 0)
@@ -58,7 +58,7 @@ static void pairs_look_at_peer(struct view *view, const tutti_comm *comm, const 
 	snprintf(view->way, sizeof view->way, "%s", chosen ? chosen->transport->name : "");
 	for (int i = 0; i < m->transport_count; i++) {
 		const struct transport_row *row = &m->transports[i];
-		const struct offer *theirs = offer_of(peer, row->name);
+		const struct offer *theirs = pairs_offer_of(peer, row->name);
 		if (row->state == TRANSPORT_POSSIBLE && theirs && theirs->bytes)
 			view->reach[i] = row->endpoint->transport->reach(
 				row->endpoint, rank, theirs->address, theirs->bytes);
@@ -95,7 +95,7 @@ static tutti_status pairs_join_gpus(struct gpu_part *part, struct view *views, t
 	return TUTTI_OK;
 }
 
-static bool have_gpus(const struct pairs *p)
+static bool pairs_have_gpus(const struct pairs *p)
 {
 	for (int r = 0; r < p->size; r++)
 		if (p->ranks[r].gpu[0])
@@ -118,19 +118,19 @@ static const char *pairs_find_no_window(const tutti_comm *comm)
 	return "it could not be opened; TUTTI_LOG=info says why";
 }
 
-static const struct view *view_of(const struct pairs *p, int a, int b)
+static const struct view *pairs_view_of(const struct pairs *p, int a, int b)
 {
 	return &p->views[(size_t)a * (size_t)p->size + (size_t)b];
 }
 
 const char *pairs_way(const struct pairs *p, int a, int b)
 {
-	return view_of(p, a, b)->way;
+	return pairs_view_of(p, a, b)->way;
 }
 
 enum gpu_relation pairs_relation(const struct pairs *p, int a, int b)
 {
-	return (enum gpu_relation)view_of(p, a, b)->relation;
+	return (enum gpu_relation)pairs_view_of(p, a, b)->relation;
 }
 
 const char *pairs_long_way(const struct pairs *p, int a, int b)
@@ -139,12 +139,13 @@ const char *pairs_long_way(const struct pairs *p, int a, int b)
 					    [P2P_BY_ADAPTERS] = "adapters",
 					    [P2P_BY_COPIES] = "host memory"};
 
-	return pairs_relation(p, a, b) == GPUS_NONE ? "none" : names[view_of(p, a, b)->long_way];
+	return pairs_relation(p, a, b) == GPUS_NONE ? "none"
+						    : names[pairs_view_of(p, a, b)->long_way];
 }
 
 const char *pairs_long_text(const struct pairs *p, int a, int b)
 {
-	switch ((enum p2p_way)view_of(p, a, b)->long_way) {
+	switch ((enum p2p_way)pairs_view_of(p, a, b)->long_way) {
 	case P2P_BY_STAGES:
 		return "in stages, from GPU to GPU";
 	case P2P_BY_ADAPTERS:
@@ -170,8 +171,8 @@ const char *pairs_gpu_way_text(const struct gpu_part *part)
 int pairs_explain(const struct pairs *p, int a, int b, int i, char why[PAIRS_WHY_BYTES])
 {
 	const struct offer *own = &p->ranks[a].offers[i];
-	const struct offer *theirs = offer_of(&p->ranks[b], own->name);
-	const struct view *view = view_of(p, a, b);
+	const struct offer *theirs = pairs_offer_of(&p->ranks[b], own->name);
+	const struct view *view = pairs_view_of(p, a, b);
 
 	if (strcmp(view->way, own->name) == 0)
 		snprintf(why, PAIRS_WHY_BYTES, "chosen: no other that both have has more");
@@ -219,11 +220,12 @@ static void pairs_sort_pairs(struct pairs *p)
 				(int)pairs_relation(p, a, b), pairs_long_way(p, a, b));
 			for (int i = 0; i < p->ranks[a].offer_count; i++) {
 				const struct offer *own = &p->ranks[a].offers[i];
-				const struct offer *theirs = offer_of(&p->ranks[b], own->name);
+				const struct offer *theirs =
+					pairs_offer_of(&p->ranks[b], own->name);
 				used += (size_t)snprintf(text + used, sizeof text - used,
 							 " %s %d %d %d", own->name, own->state,
 							 theirs ? theirs->state : -1,
-							 view_of(p, a, b)->reach[i]);
+							 pairs_view_of(p, a, b)->reach[i]);
 			}
 			pairs_add_pair(p, text, a, b);
 		}
@@ -260,7 +262,7 @@ tutti_status pairs_gather(struct pairs *p, tutti_comm *comm, const struct machin
 	for (int r = 0; status == TUTTI_OK && r < comm->size; r++)
 		if (r != comm->rank)
 			pairs_look_at_peer(&views[r], comm, m, &p->ranks[r], r);
-	p->has_gpus = status == TUTTI_OK && have_gpus(p);
+	p->has_gpus = status == TUTTI_OK && pairs_have_gpus(p);
 	if (p->has_gpus)
 		status = pairs_join_gpus(&part, views, comm, m);
 	if (status == TUTTI_OK)

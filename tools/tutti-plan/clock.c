@@ -25,12 +25,12 @@ void events_close(struct events *e)
 		free(e->bucket[b].event);
 }
 
-static int events_bucket(const struct events *e, uint64_t at)
+static int clock_events_bucket(const struct events *e, uint64_t at)
 {
 	return at == e->now ? 0 : 64 - __builtin_clzll(at ^ e->now);
 }
 
-static void events_put(struct events *e, int b, struct event event)
+static void clock_events_put(struct events *e, int b, struct event event)
 {
 	e->bucket[b].event =
 		must_grow(e->bucket[b].event, e->bucket[b].count, &e->bucket[b].room, sizeof event);
@@ -39,12 +39,12 @@ static void events_put(struct events *e, int b, struct event event)
 
 void events_add(struct events *e, struct event event)
 {
-	events_put(e, events_bucket(e, event.at), event);
+	clock_events_put(e, clock_events_bucket(e, event.at), event);
 	e->pending++;
 }
 
 /* Moves time on to the earliest event, and what is in its bucket closer to bucket 0. */
-static void events_advance(struct events *e)
+static void clock_events_advance(struct events *e)
 {
 	int b = 1;
 	while (e->bucket[b].count == 0)
@@ -57,7 +57,7 @@ static void events_advance(struct events *e)
 			e->now = event[i].at;
 	e->bucket[b].count = 0;
 	for (size_t i = 0; i < n; i++)
-		events_put(e, events_bucket(e, event[i].at), event[i]);
+		clock_events_put(e, clock_events_bucket(e, event[i].at), event[i]);
 }
 
 size_t events_take(struct events *e, const struct event **due)
@@ -68,7 +68,7 @@ size_t events_take(struct events *e, const struct event **due)
 	if (e->pending == 0)
 		return 0;
 	if (e->bucket[0].count == 0)
-		events_advance(e);
+		clock_events_advance(e);
 	e->bucket[TAKEN] = e->bucket[0];
 	size_t n = e->bucket[TAKEN].count;
 	e->bucket[TAKEN].count = 0;

@@ -6,7 +6,7 @@
 /* However many steps a point may take: of a world with more there would not be enough memory. */
 #define WORLD_STEPS_MAX 32e6
 
-static struct slices slices_of(const struct question *q)
+static struct slices predict_slices_of(const struct question *q)
 {
 	double chunk = q->bytes / algorithm_split(q->algorithm, q->ranks);
 	uint32_t width = algorithm_width(q->algorithm, q->ranks, (struct plan_options){0});
@@ -21,7 +21,7 @@ double predict_formula(const struct question *q)
 {
 	struct topology place = {q->ranks, q->nodes > 1 ? q->nodes : 1};
 	struct cost c = q->algorithm->cost(place);
-	struct slices slices = slices_of(q);
+	struct slices slices = predict_slices_of(q);
 
 	return links_seconds(&q->machine->links, place, &c, q->bytes,
 			     fmin(slices.slice, slices.chunk));
@@ -55,7 +55,7 @@ struct point plan_predict(const struct question *q)
 
 	if ((p.why = look_why_not(q->algorithm, q->ranks, q->nodes)))
 		return p;
-	slices = slices_of(q);
+	slices = predict_slices_of(q);
 	p.how = HOW_FORMULA;
 	double most = fmin(q->steps_max / slices.count, WORLD_STEPS_MAX);
 	if (world_open(&world, &set, (size_t)most, false)) {

@@ -17,12 +17,13 @@ static enum link world_link(const struct plan_set *set, int a, int b)
 	return node_of(&nodes, a) == node_of(&nodes, b) ? LINK_LOCAL : LINK_NET;
 }
 
-static int symmetry_name(enum symmetry symmetry, const struct plan_set *set, int rank, int peer)
+static int world_symmetry_name(enum symmetry symmetry, const struct plan_set *set, int rank,
+			       int peer)
 {
 	return symmetry == SYMMETRY_XOR ? peer ^ rank : modulo(peer - rank, set->size);
 }
 
-static uint64_t symmetry_mix(uint64_t hash, uint64_t word)
+static uint64_t world_symmetry_mix(uint64_t hash, uint64_t word)
 {
 	hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
 	return hash ^ hash >> 29;
@@ -30,33 +31,33 @@ static uint64_t symmetry_mix(uint64_t hash, uint64_t word)
 
 /* Of everything that time depends on. The order in which a step names what it reads, or those that
  * wait for it, does not matter. */
-static uint64_t symmetry_hash_of(enum symmetry symmetry, const struct plan_set *set,
-				 const struct plan *p)
+static uint64_t world_symmetry_hash_of(enum symmetry symmetry, const struct plan_set *set,
+				       const struct plan *p)
 {
-	uint64_t hash = symmetry_mix(p->count, p->lane_count);
+	uint64_t hash = world_symmetry_mix(p->count, p->lane_count);
 
 	for (uint32_t l = 0; l < p->lane_count; l++) {
 		int peer = p->lanes[l].peer;
-		hash = symmetry_mix(hash, p->lanes[l].sends);
-		hash = symmetry_mix(
-			hash, peer < 0 ? UINT64_MAX
-				       : (uint64_t)symmetry_name(symmetry, set, p->rank, peer));
-		hash = symmetry_mix(hash, peer < 0 ? 0 : world_link(set, p->rank, peer));
+		hash = world_symmetry_mix(hash, p->lanes[l].sends);
+		hash = world_symmetry_mix(hash, peer < 0 ? UINT64_MAX
+							 : (uint64_t)world_symmetry_name(
+								   symmetry, set, p->rank, peer));
+		hash = world_symmetry_mix(hash, peer < 0 ? 0 : world_link(set, p->rank, peer));
 	}
 	for (uint32_t i = 0; i < p->count; i++) {
 		const struct step *s = &p->steps[i];
 		uint64_t succs = 0;
 		for (uint32_t k = 0; k < s->succs; k++)
-			succs += symmetry_mix(1, p->edges[s->succ + k]);
-		hash = symmetry_mix(hash, (uint64_t)s->kind << 32 | s->lane);
-		hash = symmetry_mix(hash, (uint64_t)s->deps << 32 | s->refs);
-		hash = symmetry_mix(hash, succs);
+			succs += world_symmetry_mix(1, p->edges[s->succ + k]);
+		hash = world_symmetry_mix(hash, (uint64_t)s->kind << 32 | s->lane);
+		hash = world_symmetry_mix(hash, (uint64_t)s->deps << 32 | s->refs);
+		hash = world_symmetry_mix(hash, succs);
 	}
 	return hash;
 }
 
 /* A few at both ends and in the middle, where trees and chains differ, and some between. */
-static int symmetry_sample(const struct plan_set *set, int i)
+static int world_symmetry_sample(const struct plan_set *set, int i)
 {
 	if (i < 4)
 		return i % set->size;
@@ -67,18 +68,18 @@ static int symmetry_sample(const struct plan_set *set, int i)
 	return (int)((uint64_t)i * 0x9e3779b97f4a7c15u % (uint64_t)set->size);
 }
 
-static bool symmetry_holds(enum symmetry symmetry, const struct plan_set *set)
+static bool world_symmetry_holds(enum symmetry symmetry, const struct plan_set *set)
 {
 	struct plan *first = look_build(set, 0);
-	uint64_t hash = symmetry_hash_of(symmetry, set, first);
+	uint64_t hash = world_symmetry_hash_of(symmetry, set, first);
 	bool fully = (uint64_t)first->count * (uint64_t)set->size <= STEPS_FULLY;
 	int n = fully ? set->size : SAMPLES;
 	bool same = true;
 
 	plan_free(first);
 	for (int i = 0; i < n && same; i++) {
-		struct plan *p = look_build(set, fully ? i : symmetry_sample(set, i));
-		same = symmetry_hash_of(symmetry, set, p) == hash;
+		struct plan *p = look_build(set, fully ? i : world_symmetry_sample(set, i));
+		same = world_symmetry_hash_of(symmetry, set, p) == hash;
 		plan_free(p);
 	}
 	return same;
@@ -89,9 +90,9 @@ enum symmetry symmetry_of(const struct plan_set *set)
 {
 	if (set->nodes > 1 && set->nodes < set->size)
 		return SYMMETRY_NONE;
-	if (symmetry_holds(SYMMETRY_ROTATION, set))
+	if (world_symmetry_holds(SYMMETRY_ROTATION, set))
 		return SYMMETRY_ROTATION;
-	return (set->size & (set->size - 1)) == 0 && symmetry_holds(SYMMETRY_XOR, set)
+	return (set->size & (set->size - 1)) == 0 && world_symmetry_holds(SYMMETRY_XOR, set)
 		       ? SYMMETRY_XOR
 		       : SYMMETRY_NONE;
 }
@@ -176,8 +177,8 @@ static struct end world_names(const struct world *w, const struct plan_set *set,
 		return l->sends ? (struct end){l->other, l->rank, lane}
 				: (struct end){l->rank, l->other, lane};
 	return (struct end){0,
-			    (uint32_t)(l->sends ? symmetry_name(w->symmetry, set, peer, 0)
-						: symmetry_name(w->symmetry, set, 0, peer)),
+			    (uint32_t)(l->sends ? world_symmetry_name(w->symmetry, set, peer, 0)
+						: world_symmetry_name(w->symmetry, set, 0, peer)),
 			    lane};
 }
 

@@ -130,7 +130,7 @@ static void top_show_table(struct sample *before, const struct options *o)
 	}
 }
 
-static char *page_rows(const struct sample *before, const struct sample *now, size_t *bytes)
+static char *top_page_rows(const struct sample *before, const struct sample *now, size_t *bytes)
 {
 	char *text = NULL;
 	FILE *file = must_have(open_memstream(&text, bytes));
@@ -155,7 +155,7 @@ static bool top_show_page(struct sample *before, const struct options *o)
 	output_flush();
 	top_take_sample(&now, o, false);
 	while (output_is_well() && (!o->word_count || now.log.count)) {
-		char *rows = page_rows(before, &now, &web.rows_bytes);
+		char *rows = top_page_rows(before, &now, &web.rows_bytes);
 		web.rows = rows;
 		web_serve(&web, (int64_t)clock_now_ns() + (int64_t)(o->interval_s * 1e9));
 		free(rows);

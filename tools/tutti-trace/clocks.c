@@ -9,22 +9,22 @@
 /* Which operations of the ranks are one collective: those of the same number on the same
  * communicator. */
 
-static const char *parts_host(const struct trace_process *p)
+static const char *clocks_parts_host(const struct trace_process *p)
 {
 	return p->boot[0] ? p->boot : p->host;
 }
 
 /* Processes of one boot of a machine have one clock. */
-static int parts_number_host(const struct log *log, size_t process, int *hosts)
+static int clocks_parts_number_host(const struct log *log, size_t process, int *hosts)
 {
 	for (size_t i = 0; i < process; i++)
-		if (strcmp(parts_host(&log->processes[i]), parts_host(&log->processes[process])) ==
-		    0)
+		if (strcmp(clocks_parts_host(&log->processes[i]),
+			   clocks_parts_host(&log->processes[process])) == 0)
 			return log->processes[i].host_number;
 	return (*hosts)++;
 }
 
-static int parts_compare(const void *a, const void *b)
+static int clocks_parts_compare(const void *a, const void *b)
 {
 	const struct part *x = a, *y = b;
 
@@ -38,7 +38,7 @@ static int parts_compare(const void *a, const void *b)
 }
 
 /* Of a collective that takes several rounds (comm_split) the first round stands for all. */
-static void parts_drop_repeats(struct parts *parts)
+static void clocks_parts_drop_repeats(struct parts *parts)
 {
 	size_t kept = 0;
 
@@ -53,7 +53,7 @@ static void parts_drop_repeats(struct parts *parts)
 	parts->count = kept;
 }
 
-static size_t parts_count(const struct log *log)
+static size_t clocks_parts_count(const struct log *log)
 {
 	size_t n = 0;
 
@@ -65,10 +65,10 @@ static size_t parts_count(const struct log *log)
 
 void parts_find(struct parts *parts, struct log *log)
 {
-	*parts = (struct parts){.part = must_alloc(parts_count(log), sizeof *parts->part)};
+	*parts = (struct parts){.part = must_alloc(clocks_parts_count(log), sizeof *parts->part)};
 	for (size_t i = 0; i < log->count; i++) {
 		struct trace_process *p = &log->processes[i];
-		p->host_number = parts_number_host(log, i, &parts->hosts);
+		p->host_number = clocks_parts_number_host(log, i, &parts->hosts);
 		for (size_t c = 0; c < p->comm_count; c++)
 			for (size_t k = 0; k < p->comms[c].op_count; k++) {
 				struct trace_op *op = &p->comms[c].ops[k];
@@ -77,8 +77,8 @@ void parts_find(struct parts *parts, struct log *log)
 						(struct part){p, &p->comms[c], op};
 			}
 	}
-	qsort(parts->part, parts->count, sizeof *parts->part, parts_compare);
-	parts_drop_repeats(parts);
+	qsort(parts->part, parts->count, sizeof *parts->part, clocks_parts_compare);
+	clocks_parts_drop_repeats(parts);
 }
 
 void parts_free(struct parts *parts)

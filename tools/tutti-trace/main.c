@@ -44,7 +44,7 @@ static const struct line_table main_line = {
 	.after = main_after,
 };
 
-static int arguments_check(const struct arguments *a)
+static int trace_arguments_check(const struct arguments *a)
 {
 	int pid;
 
@@ -62,7 +62,7 @@ static int arguments_check(const struct arguments *a)
 	return -1;
 }
 
-static int arguments_parse(struct arguments *a, int argc, char **argv)
+static int trace_arguments_parse(struct arguments *a, int argc, char **argv)
 {
 	int code;
 
@@ -79,7 +79,7 @@ static int arguments_parse(struct arguments *a, int argc, char **argv)
 		return line_wrong("'%s' is neither dump, merge nor calls.", verb);
 	a->words = argv + optind + 1;
 	a->word_count = argc - optind - 1;
-	return arguments_check(a);
+	return trace_arguments_check(a);
 }
 
 int main(int argc, char **argv)
@@ -89,7 +89,7 @@ int main(int argc, char **argv)
 
 	if (!output_open())
 		return ATTACH_FAILED;
-	code = arguments_parse(&arguments, argc, argv);
+	code = trace_arguments_parse(&arguments, argc, argv);
 	if (code < 0)
 		code = arguments.merges  ? trace_merge(&arguments)
 		       : arguments.calls ? trace_calls(&arguments)

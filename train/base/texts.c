@@ -132,7 +132,7 @@ tutti_status texts_compare(tutti_comm *comm, const char *what, const char *advic
 /* UTF-8 of RFC 3629: the shortest form of each character, no surrogates, up to U+10FFFF. */
 
 /* The bytes of the first character of text, or 0 if it is not valid. */
-static size_t utf8_character_bytes(const unsigned char *text)
+static size_t texts_utf8_character_bytes(const unsigned char *text)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	size_t bytes = text[0] < 0x80   ? 1
@@ -159,7 +159,7 @@ bool utf8_is_valid(const char *text)
 	const unsigned char *next = (const unsigned char *)text;
 
 	while (*next) {
-		size_t bytes = utf8_character_bytes(next);
+		size_t bytes = texts_utf8_character_bytes(next);
 		if (bytes == 0)
 			return false;
 		next += bytes;

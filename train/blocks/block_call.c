@@ -476,7 +476,7 @@ static void block_call_show_all(struct gather *g, const struct block_offer *offe
 }
 
 /* Algorithms of messages may send the root what it has. */
-static void hand_over_all(struct gather *g)
+static void block_call_hand_over_all(struct gather *g)
 {
 	struct block_offer *offers = g->buffers.data[0];
 	enum block_way way = block_reach(&g->call, g->own, offers);
@@ -506,7 +506,7 @@ tutti_status tutti_all_gather_each(const void *send, size_t count, tutti_dtype d
 	size_t offers = (size_t)c->size * sizeof(struct block_offer);
 	if (block_call_has_memory(
 		    c, block_buffers_take(&g.buffers, c->bytes > offers ? c->bytes : offers))) {
-		hand_over_all(&g);
+		block_call_hand_over_all(&g);
 		block_buffers_give_back(&g.buffers);
 	}
 	return kept_error_return(&c->failure);

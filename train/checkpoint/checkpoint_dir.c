@@ -344,7 +344,7 @@ static void checkpoint_dir_unlock(struct checkpoint_dir *made)
 	made->temporary[0] = '\0';
 }
 
-static tutti_status commit_folder(struct checkpoint_dir *made)
+static tutti_status checkpoint_dir_commit_folder(struct checkpoint_dir *made)
 {
 	struct checkpoint_name *names, name = {.step = made->step};
 	size_t count;
@@ -374,7 +374,7 @@ tutti_status checkpoint_dir_commit(struct checkpoint_dir *made, const char *text
 		status = checkpoint_dir_write_index(made->path, &all);
 	checkpoint_index_finish(&all);
 	TRY(status);
-	return commit_folder(made);
+	return checkpoint_dir_commit_folder(made);
 }
 
 void checkpoint_dir_finish(struct checkpoint_dir *made)

@@ -61,7 +61,7 @@ static json_t *checkpoint_json_of_order(struct tensor_order order)
 			       : NULL;
 }
 
-static int version_of(const struct checkpoint_index *index)
+static int checkpoint_json_version_of(const struct checkpoint_index *index)
 {
 	for (size_t i = 0; i < index->tensor_count; i++)
 		if (index->tensors[i].order.parts > 1)
@@ -103,10 +103,11 @@ tutti_status checkpoint_index_print(const struct checkpoint_index *index, char *
 				    size_t *bytes)
 {
 	TRY(checkpoint_json_check_names(index));
-	json_t *whole = json_pack("{s:s, s:i, s:I, s:i, s:o, s:o}", "format", FORMAT, "version",
-				  version_of(index), "step", (json_int_t)index->step, "world_size",
-				  index->world_size, "files", checkpoint_json_of_files(index),
-				  "tensors", checkpoint_json_of_tensors(index));
+	json_t *whole =
+		json_pack("{s:s, s:i, s:I, s:i, s:o, s:o}", "format", FORMAT, "version",
+			  checkpoint_json_version_of(index), "step", (json_int_t)index->step,
+			  "world_size", index->world_size, "files", checkpoint_json_of_files(index),
+			  "tensors", checkpoint_json_of_tensors(index));
 	char *printed = whole ? json_dumps(whole, JSON_INDENT(1)) : NULL;
 	json_decref(whole);
 	if (!printed)
@@ -275,7 +276,7 @@ static tutti_status checkpoint_json_parse_whole(const struct reading *in, const 
 		return checkpoint_json_wrong(in, "it has no list of tensors", "");
 	for (size_t i = 0; i < json_array_size(tensors); i++)
 		TRY(checkpoint_json_parse_tensor(in, json_array_get(tensors, i)));
-	if (version_of(in->index) > (int)version)
+	if (checkpoint_json_version_of(in->index) > (int)version)
 		return checkpoint_json_wrong(
 			in, "its version 1 has no splits, but a tensor has one", "");
 	return checkpoint_index_sort(in->index);

@@ -195,7 +195,7 @@ static tutti_status checkpoint_reader_read_piece(struct checkpoint *checkpoint,
 }
 
 /* The first piece that ends after first. */
-static size_t piece_at(const struct checkpoint_tensor *tensor, uint64_t first)
+static size_t checkpoint_reader_piece_at(const struct checkpoint_tensor *tensor, uint64_t first)
 {
 	size_t low = 0, high = tensor->piece_count;
 
@@ -220,7 +220,7 @@ tutti_status checkpoint_read(struct checkpoint *checkpoint, const struct checkpo
 				    " of '%s' (%s) cannot be read: it has %" PRIu64 " in '%s'.",
 				    first, first + count, tensor->name, tensor->kind, tensor->count,
 				    path_shown(checkpoint->path));
-	for (size_t i = piece_at(tensor, first); count > 0; i++) {
+	for (size_t i = checkpoint_reader_piece_at(tensor, first); count > 0; i++) {
 		struct checkpoint_piece *piece = &tensor->pieces[i];
 		uint64_t skipped = first - piece->first;
 		uint64_t n = piece->count - skipped < count ? piece->count - skipped : count;

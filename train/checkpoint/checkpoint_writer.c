@@ -58,7 +58,7 @@ static struct staging_slot *checkpoint_writer_next_full(struct staging *staging)
 	return slot;
 }
 
-static void staging_slot_done(struct staging *staging)
+static void checkpoint_writer_staging_slot_done(struct staging *staging)
 {
 	pthread_mutex_lock(&staging->lock);
 	staging->written++;
@@ -66,7 +66,7 @@ static void staging_slot_done(struct staging *staging)
 	pthread_mutex_unlock(&staging->lock);
 }
 
-static bool staging_is_wanted(struct staging *staging)
+static bool checkpoint_writer_staging_is_wanted(struct staging *staging)
 {
 	pthread_mutex_lock(&staging->lock);
 	bool is_dropped = staging->is_dropped;
@@ -81,12 +81,13 @@ static tutti_status checkpoint_writer_write_slots(struct staging *staging)
 	while ((slot = checkpoint_writer_next_full(staging))) {
 		*slot->crc32c = tutti_crc32c(*slot->crc32c, slot->data, slot->bytes);
 		TRY(disk_write(staging->fd, staging->path, slot->data, slot->bytes, slot->at));
-		staging_slot_done(staging);
+		checkpoint_writer_staging_slot_done(staging);
 	}
-	return staging_is_wanted(staging) ? disk_sync(staging->fd, staging->path) : TUTTI_OK;
+	return checkpoint_writer_staging_is_wanted(staging) ? disk_sync(staging->fd, staging->path)
+							    : TUTTI_OK;
 }
 
-static void *staging_thread_main(void *arg)
+static void *checkpoint_writer_staging_thread_main(void *arg)
 {
 	struct staging *staging = arg;
 	tutti_status status = checkpoint_writer_write_slots(staging);
@@ -99,9 +100,9 @@ static void *staging_thread_main(void *arg)
 	return NULL;
 }
 
-static tutti_status staging_start(struct staging *staging)
+static tutti_status checkpoint_writer_staging_start(struct staging *staging)
 {
-	int error = thread_start(&staging->thread, staging_thread_main, staging);
+	int error = thread_start(&staging->thread, checkpoint_writer_staging_thread_main, staging);
 
 	if (error) {
 		errno = error;
@@ -132,7 +133,7 @@ tutti_status staging_create(struct staging **staging, int fd, const char *path, 
 					slots * STAGING_SLOT_BYTES, path_shown(path));
 	if (status == TUTTI_OK) {
 		made->fd = fd; /* before the thread uses it */
-		status = staging_start(made);
+		status = checkpoint_writer_staging_start(made);
 	}
 	if (status != TUTTI_OK) {
 		made->fd = -1; /* the caller keeps it */
@@ -197,7 +198,7 @@ tutti_status staging_write(struct staging *staging, uint64_t at, uint32_t *crc32
 	return TUTTI_OK;
 }
 
-static void staging_end(struct staging *staging, bool is_dropped)
+static void checkpoint_writer_staging_end(struct staging *staging, bool is_dropped)
 {
 	pthread_mutex_lock(&staging->lock);
 	staging->is_ending = true;
@@ -207,7 +208,7 @@ static void staging_end(struct staging *staging, bool is_dropped)
 }
 
 /* Waits for the writing thread. False: the disk, or its file server, does not answer in time. */
-static bool thread_ends(struct staging *staging)
+static bool checkpoint_writer_thread_ends(struct staging *staging)
 {
 	pthread_mutex_lock(&staging->lock);
 	bool has_ended =
@@ -216,7 +217,7 @@ static bool thread_ends(struct staging *staging)
 	return has_ended;
 }
 
-static void staging_join(struct staging *staging)
+static void checkpoint_writer_staging_join(struct staging *staging)
 {
 	if (!staging->has_thread)
 		return;
@@ -226,13 +227,13 @@ static void staging_join(struct staging *staging)
 
 tutti_status staging_finish(struct staging *staging)
 {
-	staging_end(staging, false);
+	checkpoint_writer_staging_end(staging, false);
 	pthread_mutex_lock(&staging->lock);
 	tutti_status status = checkpoint_writer_wait_for_thread(staging, 0);
 	pthread_mutex_unlock(&staging->lock);
 	if (status != TUTTI_OK)
 		return status;
-	staging_join(staging);
+	checkpoint_writer_staging_join(staging);
 	status = kept_error_return(&staging->failure);
 	int fd = staging->fd;
 	staging->fd = -1;
@@ -254,13 +255,13 @@ bool staging_destroy(struct staging *staging)
 	if (!staging)
 		return true;
 	struct kept_error before = kept_error_of(TUTTI_ERR_TIMEOUT);
-	staging_end(staging, true);
-	if (!thread_ends(staging)) {
+	checkpoint_writer_staging_end(staging, true);
+	if (!checkpoint_writer_thread_ends(staging)) {
 		checkpoint_writer_leave_thread(staging);
 		kept_error_return(&before);
 		return false;
 	}
-	staging_join(staging);
+	checkpoint_writer_staging_join(staging);
 	if (staging->fd >= 0)
 		close(staging->fd);
 	pthread_mutex_destroy(&staging->lock);
@@ -479,8 +480,8 @@ tutti_status checkpoint_writer_values(struct checkpoint_writer *save, size_t ran
 
 /* Adds the range to the index. Ranges of one tensor are neighbours after sorting, and are merged.
  */
-static tutti_status index_range(struct checkpoint_index *index,
-				const struct checkpoint_tensor *tensor)
+static tutti_status checkpoint_writer_index_range(struct checkpoint_index *index,
+						  const struct checkpoint_tensor *tensor)
 {
 	struct checkpoint_tensor *last =
 		index->tensor_count ? &index->tensors[index->tensor_count - 1] : NULL;
@@ -510,7 +511,7 @@ static tutti_status checkpoint_writer_make_index(struct checkpoint_index *index,
 		qsort(save->ranges, save->range_count, sizeof *save->ranges,
 		      checkpoint_tensor_compare);
 	for (size_t i = 0; i < save->range_count; i++)
-		TRY(index_range(index, &save->ranges[i].tensor));
+		TRY(checkpoint_writer_index_range(index, &save->ranges[i].tensor));
 	return checkpoint_index_sort(index);
 }
 

@@ -470,13 +470,13 @@ struct importing {
 	int fd;
 };
 
-static tutti_status importing_misfit(const struct importing *in, const char *what, const char *name,
-				     const char *why)
+static tutti_status loading_importing_misfit(const struct importing *in, const char *what,
+					     const char *name, const char *why)
 {
 	return loading_restore_misfit("tutti_import_safetensors", in->path, what, name, why);
 }
 
-static tutti_status importing_check(const struct importing *in)
+static tutti_status loading_importing_check(const struct importing *in)
 {
 	const struct tutti_model *model = &in->trainer->model;
 
@@ -488,13 +488,13 @@ static tutti_status importing_check(const struct importing *in)
 							    tensor->type->dtype)
 			       : "is not in it";
 		if (why)
-			return importing_misfit(in, "parameter", param->name, why);
+			return loading_importing_misfit(in, "parameter", param->name, why);
 	}
 	return TUTTI_OK;
 }
 
-static tutti_status importing_read_tensor(void *file, const void *from, uint64_t first,
-					  uint64_t count, void *values)
+static tutti_status loading_importing_read_tensor(void *file, const void *from, uint64_t first,
+						  uint64_t count, void *values)
 {
 	const struct importing *in = file;
 	const struct safetensor *tensor = from;
@@ -512,9 +512,9 @@ static tutti_status loading_import_buffer(struct importing *in, const struct buf
 		return TUTTI_OK;
 	if (tensor->type->dtype != (int)buffer->dtype ||
 	    tensor->end - tensor->begin != buffer->count * dtype_bytes(buffer->dtype))
-		return importing_misfit(in, "buffer", buffer->name,
-					"has another size or type there");
-	return importing_read_tensor(in, tensor, 0, buffer->count, buffer->data);
+		return loading_importing_misfit(in, "buffer", buffer->name,
+						"has another size or type there");
+	return loading_importing_read_tensor(in, tensor, 0, buffer->count, buffer->data);
 }
 
 static tutti_status loading_import_all(struct importing *in)
@@ -525,7 +525,7 @@ static tutti_status loading_import_all(struct importing *in)
 		const struct piece *piece = &trainer->pieces[i];
 		const char *name = trainer->model.params[piece->param].name;
 		const struct safetensor *tensor = safetensors_find(&in->file, name);
-		struct stored_tensor stored = {importing_read_tensor,
+		struct stored_tensor stored = {loading_importing_read_tensor,
 					       in,
 					       tensor,
 					       (tutti_dtype)tensor->type->dtype,
@@ -537,18 +537,18 @@ static tutti_status loading_import_all(struct importing *in)
 	return TUTTI_OK;
 }
 
-static tutti_status importing_open_file(struct importing *in)
+static tutti_status loading_importing_open_file(struct importing *in)
 {
 	uint64_t bytes = 0;
 
 	TRY(disk_open(&in->fd, &bytes, in->path));
 	TRY(safetensors_read(&in->file, in->fd, bytes, in->path));
-	return importing_check(in);
+	return loading_importing_check(in);
 }
 
-static tutti_status importing_import(struct importing *in)
+static tutti_status loading_importing_import(struct importing *in)
 {
-	TRY(job_agree(in->trainer, importing_open_file(in)));
+	TRY(job_agree(in->trainer, loading_importing_open_file(in)));
 	TRY(params_begin_write(in->trainer));
 	TRY(job_agree(in->trainer, loading_import_all(in)));
 	return params_publish(in->trainer);
@@ -562,7 +562,7 @@ tutti_status tutti_import_safetensors(tutti_trainer *trainer, const char *file)
 	TRY(jansson_needed());
 	if (!file)
 		return fail_invalid("tutti_import_safetensors needs a file's name, not NULL.");
-	tutti_status status = importing_import(&in);
+	tutti_status status = loading_importing_import(&in);
 	if (in.fd >= 0)
 		close(in.fd);
 	safetensors_finish(&in.file);

@@ -18,7 +18,8 @@ static tutti_status safetensors_json_no_memory(const char *path)
 }
 
 /* NULL if there is no memory, or the name is not UTF-8. */
-static json_t *header_of(const struct safetensors *file, const char *format, const char **refused)
+static json_t *safetensors_json_header_of(const struct safetensors *file, const char *format,
+					  const char **refused)
 {
 	json_t *header = json_object();
 
@@ -63,7 +64,7 @@ static tutti_status safetensors_json_frame(struct safetensors *file, const char 
 tutti_status safetensors_print(struct safetensors *file, const char *path, const char *format)
 {
 	const char *refused = NULL;
-	json_t *header = header_of(file, format, &refused);
+	json_t *header = safetensors_json_header_of(file, format, &refused);
 
 	if (!header && refused)
 		return fail_invalid("The name '%.128s' of a tensor of '%s' is not UTF-8, as the "

@@ -35,9 +35,9 @@ void saved_state_kind(char kind[CHECKPOINT_KIND_BYTES], const struct state *stat
 }
 
 /* Appends an empty range. */
-static struct checkpoint_range *saved_items_add(struct saved_items *items, const char *kind,
-						const char *name, tutti_dtype dtype,
-						const void *values)
+static struct checkpoint_range *saving_saved_items_add(struct saved_items *items, const char *kind,
+						       const char *name, tutti_dtype dtype,
+						       const void *values)
 {
 	assert(items->count < items->room);
 	struct checkpoint_range *range = &items->ranges[items->count];
@@ -52,7 +52,7 @@ static struct checkpoint_range *saved_items_add(struct saved_items *items, const
 static void saving_add_whole(struct saved_items *items, const char *kind, const char *name,
 			     tutti_dtype dtype, size_t count, const void *values)
 {
-	struct checkpoint_range *range = saved_items_add(items, kind, name, dtype, values);
+	struct checkpoint_range *range = saving_saved_items_add(items, kind, name, dtype, values);
 
 	range->tensor.ndim = 1;
 	range->tensor.shape[0] = (int64_t)count;
@@ -61,8 +61,8 @@ static void saving_add_whole(struct saved_items *items, const char *kind, const 
 
 /* The elements of the piece that this rank saves. Of optimizer state that differs between ranks
  * rank 0's is saved, because counts and loss scale are rank 0's too. */
-static struct element_range saved_share_of(const tutti_trainer *trainer, const struct piece *piece,
-					   const void *values)
+static struct element_range saving_saved_share_of(const tutti_trainer *trainer,
+						  const struct piece *piece, const void *values)
 {
 	bool is_state = values == piece->m || values == piece->v;
 
@@ -73,7 +73,7 @@ static struct element_range saved_share_of(const tutti_trainer *trainer, const s
 
 /* The order in which a parameter is saved. A split into more pieces than rows has the same order as
  * one into as many pieces as rows: its last pieces have no elements. */
-static struct tensor_order saved_order_of(const struct param *param)
+static struct tensor_order saving_saved_order_of(const struct param *param)
 {
 	struct tensor_order order = param->part.order;
 
@@ -91,19 +91,19 @@ static void saving_add_share(struct saved_items *items, const tutti_trainer *tra
 
 	if (!values || !param->part.is_counted)
 		return;
-	struct element_range share = saved_share_of(trainer, piece, values);
+	struct element_range share = saving_saved_share_of(trainer, piece, values);
 	items->pieces[items->count] = piece;
 	struct checkpoint_range *range =
-		saved_items_add(items, kind, param->name, dtype,
-				(const char *)values + share.first * dtype_bytes(dtype));
+		saving_saved_items_add(items, kind, param->name, dtype,
+				       (const char *)values + share.first * dtype_bytes(dtype));
 	range->tensor.ndim = param->ndim;
 	memcpy(range->tensor.shape, param->shape, sizeof param->shape);
-	range->tensor.order = saved_order_of(param);
+	range->tensor.order = saving_saved_order_of(param);
 	range->first = param->part.first + piece->first + share.first;
 	range->count = share.last - share.first;
 }
 
-static void saved_items_add_pieces(struct saved_items *items, const tutti_trainer *trainer)
+static void saving_saved_items_add_pieces(struct saved_items *items, const tutti_trainer *trainer)
 {
 	tutti_dtype low = trainer->config.param_dtype;
 
@@ -121,18 +121,19 @@ static void saved_items_add_pieces(struct saved_items *items, const tutti_traine
 }
 
 /* Saves the shape alone of a parameter without elements, of which no rank has a piece. */
-static void saved_items_add_shape(struct saved_items *items, const tutti_trainer *trainer,
-				  const struct param *param)
+static void saving_saved_items_add_shape(struct saved_items *items, const tutti_trainer *trainer,
+					 const struct param *param)
 {
 	tutti_dtype dtype = param_is_trained(param) ? TUTTI_F32 : trainer->config.param_dtype;
-	struct checkpoint_range *range = saved_items_add(items, "param", param->name, dtype, NULL);
+	struct checkpoint_range *range =
+		saving_saved_items_add(items, "param", param->name, dtype, NULL);
 
 	range->tensor.ndim = param->ndim;
 	memcpy(range->tensor.shape, param->shape, sizeof param->shape);
 }
 
 /* Appends what only one rank saves of each parameter. */
-static void saved_items_add_params(struct saved_items *items, const tutti_trainer *trainer)
+static void saving_saved_items_add_params(struct saved_items *items, const tutti_trainer *trainer)
 {
 	const struct tutti_model *model = &trainer->model;
 
@@ -141,7 +142,7 @@ static void saved_items_add_params(struct saved_items *items, const tutti_traine
 		if (trainer->rank > 0 || !param->part.is_counted || param->part.piece > 0)
 			continue;
 		if (param->part.whole == 0)
-			saved_items_add_shape(items, trainer, param);
+			saving_saved_items_add_shape(items, trainer, param);
 		saving_add_whole(items, "optimizer", param->name, TUTTI_I32, 1,
 				 &trainer->tensors[p].optimizer);
 	}
@@ -172,7 +173,7 @@ static void saving_add_states(struct saved_items *items, const tutti_trainer *tr
 	}
 }
 
-static void saved_items_free(struct saved_items *items)
+static void saving_saved_items_free(struct saved_items *items)
 {
 	free(items->ranges);
 	free(items->values);
@@ -181,7 +182,7 @@ static void saved_items_free(struct saved_items *items)
 
 /* The values stay where they are: the trainer's, the caller's and those of items. MEMORY leaves
  * nothing to free. */
-static tutti_status saved_items_list(struct saved_items *items, const tutti_trainer *trainer)
+static tutti_status saving_saved_items_list(struct saved_items *items, const tutti_trainer *trainer)
 {
 	const struct tutti_model *model = &trainer->model;
 	const struct loss_scale *scale = &trainer->scale;
@@ -196,11 +197,11 @@ static tutti_status saved_items_list(struct saved_items *items, const tutti_trai
 	items->values = calloc(items->room, sizeof *items->values);
 	items->pieces = calloc(items->room, sizeof *items->pieces);
 	if (!items->ranges || !items->values || !items->pieces) {
-		saved_items_free(items);
+		saving_saved_items_free(items);
 		return fail_no_memory("the list of what is saved");
 	}
-	saved_items_add_pieces(items, trainer);
-	saved_items_add_params(items, trainer);
+	saving_saved_items_add_pieces(items, trainer);
+	saving_saved_items_add_params(items, trainer);
 	if (trainer->job.rank == 0)
 		saving_add_common(items, trainer);
 	saving_add_states(items, trainer);
@@ -264,7 +265,8 @@ static tutti_status saving_make_folder(tutti_trainer *trainer, const char *dir, 
 
 /* Hands values over in portions, so that pages of mapped state can be let go, and those of a device
  * fit in host memory. */
-static tutti_status stage_range(tutti_trainer *trainer, const struct saved_items *items, size_t i)
+static tutti_status saving_stage_range(tutti_trainer *trainer, const struct saved_items *items,
+				       size_t i)
 {
 	const struct checkpoint_range *range = &items->ranges[i];
 	const struct piece *piece = items->pieces[i];
@@ -295,12 +297,12 @@ static tutti_status saving_stage(tutti_trainer *trainer, const char *dir,
 				       .rank = trainer->job.rank,
 				       .world_size = trainer->job.size};
 
-	TRY(saved_items_list(&items, trainer));
+	TRY(saving_saved_items_list(&items, trainer));
 	tutti_status status =
 		checkpoint_writer_create(&trainer->saving->save, &part, items.ranges, items.count);
 	for (size_t i = 0; status == TUTTI_OK && i < items.count; i++)
-		status = stage_range(trainer, &items, i);
-	saved_items_free(&items);
+		status = saving_stage_range(trainer, &items, i);
+	saving_saved_items_free(&items);
 	return status == TUTTI_OK ? trainer_check(trainer, "tutti_save") : status;
 }
 

@@ -25,7 +25,7 @@
 
 /* The least even number whose square is at least count. Rotating a row of even length is an odd
  * permutation; if columns and rows were both odd, half of all orders could never occur. */
-static uint64_t columns_for(uint64_t count)
+static uint64_t sampler_columns_for(uint64_t count)
 {
 	uint64_t root = (uint64_t)sqrt((double)count);
 
@@ -40,7 +40,7 @@ void permutation_init(struct permutation *permutation, uint64_t count, uint64_t 
 		      uint64_t epoch)
 {
 	assert(count >= 1 && count <= INT64_MAX);
-	uint64_t columns = columns_for(count);
+	uint64_t columns = sampler_columns_for(count);
 	uint64_t key = random_mix(random_mix(seed + FIRST_WORD) + epoch + GOLDEN);
 
 	permutation->count = count;
@@ -51,7 +51,8 @@ void permutation_init(struct permutation *permutation, uint64_t count, uint64_t 
 }
 
 /* Rotates place by what key draws for the line across. length is at most 2^32. */
-static uint64_t permutation_turn(uint64_t place, uint64_t across, uint64_t key, uint64_t length)
+static uint64_t sampler_permutation_turn(uint64_t place, uint64_t across, uint64_t key,
+					 uint64_t length)
 {
 	uint64_t by = (random_mix(key ^ across) >> 32) * length >> 32;
 
@@ -66,8 +67,8 @@ uint64_t permutation_at(const struct permutation *permutation, uint64_t index)
 	do {
 		uint64_t column = index % p->columns, row = index / p->columns;
 		for (int r = 0; r < PERMUTATION_ROUNDS; r += 2) {
-			column = permutation_turn(column, row, p->keys[r], p->columns);
-			row = permutation_turn(row, column, p->keys[r + 1], p->rows);
+			column = sampler_permutation_turn(column, row, p->keys[r], p->columns);
+			row = sampler_permutation_turn(row, column, p->keys[r + 1], p->rows);
 		}
 		index = row * p->columns + column;
 	} while (index >= p->count);

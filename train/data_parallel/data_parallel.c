@@ -12,13 +12,13 @@
 /* ---- calls of the program's functions, and the calls that these make ---- */
 
 /* The program has the address of the view, which is that of the replica. */
-static struct replica *replicas_replica_of(const tutti_replica *view)
+static struct replica *data_parallel_replicas_replica_of(const tutti_replica *view)
 {
 	return (struct replica *)(uintptr_t)view;
 }
 
 /* Memory of the largest batch so far. */
-static tutti_status replicas_make_room(struct tutti_data_parallel *dp, size_t floats)
+static tutti_status data_parallel_replicas_make_room(struct tutti_data_parallel *dp, size_t floats)
 {
 	if (floats <= dp->output_room)
 		return TUTTI_OK;
@@ -32,13 +32,13 @@ static tutti_status replicas_make_room(struct tutti_data_parallel *dp, size_t fl
 	return TUTTI_OK;
 }
 
-static const void *item_at(const void *items, size_t bytes, size_t first)
+static const void *data_parallel_item_at(const void *items, size_t bytes, size_t first)
 {
 	return items && bytes ? (const char *)items + first * bytes : NULL;
 }
 
 /* The product of items and replicas may need more than 64 bits. */
-static size_t part_begin(size_t items, int replica, int count)
+static size_t data_parallel_part_begin(size_t items, int replica, int count)
 {
 	size_t r = (size_t)replica, n = (size_t)count;
 
@@ -46,21 +46,23 @@ static size_t part_begin(size_t items, int replica, int count)
 }
 
 /* Gives each replica its part of dp->batch. MEMORY. */
-static tutti_status replicas_scatter(struct tutti_data_parallel *dp, bool with_grads)
+static tutti_status data_parallel_replicas_scatter(struct tutti_data_parallel *dp, bool with_grads)
 {
 	const tutti_data_parallel_config *c = &dp->config;
 	const tutti_data_parallel_batch *batch = dp->batch;
 
 	if (with_grads || !batch->outputs)
-		TRY(replicas_make_room(dp, batch->items * c->output_count));
+		TRY(data_parallel_replicas_make_room(dp, batch->items * c->output_count));
 	float *outputs = batch->outputs ? batch->outputs : dp->outputs;
 	for (int r = 0; r < dp->count; r++) {
 		tutti_replica *view = &dp->replicas[r].view;
-		size_t first = part_begin(batch->items, r, dp->count);
+		size_t first = data_parallel_part_begin(batch->items, r, dp->count);
 		view->first = first;
-		view->items = part_begin(batch->items, r + 1, dp->count) - first;
-		view->inputs = item_at(batch->inputs, c->input_bytes, first);
-		view->targets = with_grads ? item_at(batch->targets, c->target_bytes, first) : NULL;
+		view->items = data_parallel_part_begin(batch->items, r + 1, dp->count) - first;
+		view->inputs = data_parallel_item_at(batch->inputs, c->input_bytes, first);
+		view->targets =
+			with_grads ? data_parallel_item_at(batch->targets, c->target_bytes, first)
+				   : NULL;
 		view->outputs = outputs ? outputs + first * c->output_count : NULL;
 		view->output_grads = with_grads && dp->output_grads
 					     ? dp->output_grads + first * c->output_count
@@ -70,14 +72,15 @@ static tutti_status replicas_scatter(struct tutti_data_parallel *dp, bool with_g
 	return TUTTI_OK;
 }
 
-static void replicas_begin_function(void)
+static void data_parallel_replicas_begin_function(void)
 {
 	tutti_set_error(TUTTI_OK, ""); /* an older message is not the reason */
 }
 
 /* Before the program's function is called, and with its status afterwards: INVALID if a function
  * of this call has asked to destroy the replicas, which is not done. */
-static tutti_status replicas_end_function(const struct tutti_data_parallel *dp, tutti_status status)
+static tutti_status data_parallel_replicas_end_function(const struct tutti_data_parallel *dp,
+							tutti_status status)
 {
 	if (!atomic_load(&dp->was_kept))
 		return status;
@@ -86,14 +89,15 @@ static tutti_status replicas_end_function(const struct tutti_data_parallel *dp, 
 }
 
 /* Calls a function of the program, unless the replica has no items. what: "forward". */
-static tutti_status replica_call(struct replica *replica, tutti_replica_fn fn, const char *what)
+static tutti_status data_parallel_replica_call(struct replica *replica, tutti_replica_fn fn,
+					       const char *what)
 {
 	if (replica->view.items == 0)
 		return TUTTI_OK;
-	replicas_begin_function();
+	data_parallel_replicas_begin_function();
 	tutti_status status;
 	callback_call(what, "tutti_data_parallel_config", -1, status = fn(&replica->view));
-	status = replicas_end_function(replica->of, status);
+	status = data_parallel_replicas_end_function(replica->of, status);
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
 	struct kept_error why = kept_error_of(status);
@@ -103,7 +107,8 @@ static tutti_status replica_call(struct replica *replica, tutti_replica_fn fn, c
 }
 
 /* Multiplies the gradients of its outputs by the trainer's scale. */
-static void replica_scale_grads(const struct replica *replica, const tutti_trainer *trainer)
+static void data_parallel_replica_scale_grads(const struct replica *replica,
+					      const tutti_trainer *trainer)
 {
 	float scale = tutti_grad_scale(trainer), *grads = replica->view.output_grads;
 	size_t count = replica->view.items * replica->of->config.output_count;
@@ -117,7 +122,7 @@ struct turn {
 	tutti_status (*call)(struct replica *);
 };
 
-static void replicas_take_turn(void *arg, int r)
+static void data_parallel_replicas_take_turn(void *arg, int r)
 {
 	const struct turn *turn = arg;
 	struct replica *replica = &turn->dp->replicas[r];
@@ -127,7 +132,7 @@ static void replicas_take_turn(void *arg, int r)
 }
 
 /* The failure of the first count replicas: the first one that does not follow from another's. */
-static tutti_status replicas_failure(const struct tutti_data_parallel *dp, int count)
+static tutti_status data_parallel_replicas_failure(const struct tutti_data_parallel *dp, int count)
 {
 	const struct kept_error *first = NULL;
 
@@ -146,12 +151,12 @@ tutti_status replicas_run(struct tutti_data_parallel *dp, tutti_status (*call)(s
 {
 	struct turn turn = {dp, call};
 
-	replica_threads_run(dp->threads, replicas_take_turn, &turn);
-	return replicas_failure(dp, dp->count);
+	replica_threads_run(dp->threads, data_parallel_replicas_take_turn, &turn);
+	return data_parallel_replicas_failure(dp, dp->count);
 }
 
 /* Tells the trainer that all gradients are final. */
-static tutti_status replica_end_grads(tutti_trainer *trainer)
+static tutti_status data_parallel_replica_end_grads(tutti_trainer *trainer)
 {
 	for (int p = 0; p < trainer->model.param_count; p++)
 		if (param_is_trained(&trainer->model.params[p]) && !trainer->tensors[p].is_ready)
@@ -160,14 +165,14 @@ static tutti_status replica_end_grads(tutti_trainer *trainer)
 }
 
 /* NULL, with an error, unless a function of the program may ask for this parameter. */
-static struct replica *replicas_check_param(const tutti_replica *view, const char *function,
-					    int param)
+static struct replica *data_parallel_replicas_check_param(const tutti_replica *view,
+							  const char *function, int param)
 {
 	if (!view) {
 		fail_invalid("%s needs a replica, not NULL.", function);
 		return NULL;
 	}
-	struct replica *replica = replicas_replica_of(view);
+	struct replica *replica = data_parallel_replicas_replica_of(view);
 	int count = replica->of->model.param_count;
 	if (param >= 0 && param < count)
 		return replica;
@@ -177,7 +182,8 @@ static struct replica *replicas_check_param(const tutti_replica *view, const cha
 
 const void *tutti_replica_param(const tutti_replica *view, int param)
 {
-	const struct replica *replica = replicas_check_param(view, "tutti_replica_param", param);
+	const struct replica *replica =
+		data_parallel_replicas_check_param(view, "tutti_replica_param", param);
 
 	if (!replica)
 		return NULL;
@@ -187,7 +193,8 @@ const void *tutti_replica_param(const tutti_replica *view, int param)
 
 void *tutti_replica_grad(const tutti_replica *view, int param)
 {
-	const struct replica *replica = replicas_check_param(view, "tutti_replica_grad", param);
+	const struct replica *replica =
+		data_parallel_replicas_check_param(view, "tutti_replica_grad", param);
 
 	if (!replica)
 		return NULL;
@@ -203,7 +210,7 @@ void *tutti_replica_grad(const tutti_replica *view, int param)
 tutti_status tutti_replica_grad_ready(tutti_replica *view, int param)
 {
 	const struct replica *replica =
-		replicas_check_param(view, "tutti_replica_grad_ready", param);
+		data_parallel_replicas_check_param(view, "tutti_replica_grad_ready", param);
 
 	if (!replica)
 		return TUTTI_ERR_INVALID;
@@ -215,14 +222,14 @@ tutti_status tutti_replica_grad_ready(tutti_replica *view, int param)
 /* Each thread makes a step of its trainer, which reduces gradients and makes the same update on all
  * replicas. */
 
-static tutti_status mirrored_step_compute(struct replica *replica)
+static tutti_status data_parallel_mirrored_step_compute(struct replica *replica)
 {
 	const tutti_data_parallel_config *c = &replica->of->config;
 
-	TRY(replica_call(replica, c->forward, "forward"));
-	TRY(replica_call(replica, c->loss, "loss"));
-	replica_scale_grads(replica, replica->trainer);
-	return replica_call(replica, c->backward, "backward");
+	TRY(data_parallel_replica_call(replica, c->forward, "forward"));
+	TRY(data_parallel_replica_call(replica, c->loss, "loss"));
+	data_parallel_replica_scale_grads(replica, replica->trainer);
+	return data_parallel_replica_call(replica, c->backward, "backward");
 }
 
 /* Whatever fails here, the trainer's step ends as on the other ranks, which wait for it. */
@@ -234,8 +241,8 @@ static tutti_status data_parallel_mirrored_step(struct replica *replica)
 	struct kept_error why = {0};
 
 	TRY(tutti_micro_batch(trainer, TUTTI_PASS_LAST, items, NULL));
-	kept_error_note(&why, mirrored_step_compute(replica));
-	kept_error_note(&why, replica_end_grads(trainer));
+	kept_error_note(&why, data_parallel_mirrored_step_compute(replica));
+	kept_error_note(&why, data_parallel_replica_end_grads(trainer));
 	if (why.status != TUTTI_OK)
 		return step_give_up(trainer, &why);
 	TRY(tutti_step(trainer, dp->groups, dp->num_groups, &replica->info));
@@ -260,15 +267,15 @@ static tutti_status mirrored_step(struct tutti_data_parallel *dp, tutti_data_par
  * of replica 0 has the only optimizer. Scatter and gather move no bytes: a replica's part is a
  * slice of the arrays that the first replica has. */
 
-static tutti_status gathered_step_forward(struct replica *replica)
+static tutti_status data_parallel_gathered_step_forward(struct replica *replica)
 {
 	TRY(copies_replicate(replica));
 	copies_zero_grads(replica); /* forward may add to them, too */
-	return replica_call(replica, replica->of->config.forward, "forward");
+	return data_parallel_replica_call(replica, replica->of->config.forward, "forward");
 }
 
 /* On all outputs, as replica 0. */
-static tutti_status gathered_step_loss(struct tutti_data_parallel *dp, double *sum)
+static tutti_status data_parallel_gathered_step_loss(struct tutti_data_parallel *dp, double *sum)
 {
 	struct replica *first = &dp->replicas[0];
 	const tutti_replica part = first->view;
@@ -276,40 +283,42 @@ static tutti_status gathered_step_loss(struct tutti_data_parallel *dp, double *s
 	first->view.items = dp->batch->items;
 	first->view.inputs = dp->batch->inputs;
 	first->view.targets = dp->batch->targets;
-	tutti_status status = replica_call(first, dp->config.loss, "loss");
+	tutti_status status = data_parallel_replica_call(first, dp->config.loss, "loss");
 	if (status == TUTTI_OK)
-		replica_scale_grads(first, first->trainer);
+		data_parallel_replica_scale_grads(first, first->trainer);
 	*sum = first->view.loss;
 	first->view = part;
 	return status;
 }
 
-static tutti_status gathered_step_backward(struct replica *replica)
+static tutti_status data_parallel_gathered_step_backward(struct replica *replica)
 {
-	return replica_call(replica, replica->of->config.backward, "backward");
+	return data_parallel_replica_call(replica, replica->of->config.backward, "backward");
 }
 
-static tutti_status gathered_step_compute(struct tutti_data_parallel *dp, double *loss_sum)
+static tutti_status data_parallel_gathered_step_compute(struct tutti_data_parallel *dp,
+							double *loss_sum)
 {
 	TRY(copies_check_comms(dp));
-	TRY(replicas_run(dp, gathered_step_forward));
-	TRY(gathered_step_loss(dp, loss_sum));
-	TRY(replicas_run(dp, gathered_step_backward));
+	TRY(replicas_run(dp, data_parallel_gathered_step_forward));
+	TRY(data_parallel_gathered_step_loss(dp, loss_sum));
+	TRY(replicas_run(dp, data_parallel_gathered_step_backward));
 	if (dp->count > 1)
 		TRY(replicas_run(dp, copies_reduce));
 	return TUTTI_OK;
 }
 
 /* dp->batch and dp->groups are set and checked. */
-static tutti_status gathered_step(struct tutti_data_parallel *dp, tutti_data_parallel_info *info)
+static tutti_status data_parallel_gathered_step(struct tutti_data_parallel *dp,
+						tutti_data_parallel_info *info)
 {
 	tutti_trainer *trainer = dp->replicas[0].trainer;
 	double items = (double)dp->batch->items, loss_sum = 0;
 	struct kept_error why = {0};
 
 	TRY(tutti_micro_batch(trainer, TUTTI_PASS_LAST, items, NULL));
-	kept_error_note(&why, gathered_step_compute(dp, &loss_sum));
-	kept_error_note(&why, replica_end_grads(trainer));
+	kept_error_note(&why, data_parallel_gathered_step_compute(dp, &loss_sum));
+	kept_error_note(&why, data_parallel_replica_end_grads(trainer));
 	if (why.status != TUTTI_OK) {
 		step_give_up(trainer, &why); /* the trainer is alone, and calls this rank 0 */
 		return fail(why.status, "Nothing was updated in this step. %s", why.message);
@@ -393,9 +402,10 @@ tutti_status tutti_data_parallel_step(tutti_data_parallel *dp,
 	dp->batch = batch;
 	dp->groups = groups;
 	dp->num_groups = num_groups;
-	TRY(replicas_scatter(dp, true));
+	TRY(data_parallel_replicas_scatter(dp, true));
 	data_parallel_begin_call(dp);
-	tutti_status status = dp->is_mirrored ? mirrored_step(dp, &own) : gathered_step(dp, &own);
+	tutti_status status =
+		dp->is_mirrored ? mirrored_step(dp, &own) : data_parallel_gathered_step(dp, &own);
 	dp->is_busy = false;
 	if (status == TUTTI_OK && info)
 		*info = own;
@@ -406,7 +416,7 @@ static tutti_status data_parallel_run_forward(struct replica *replica)
 {
 	if (!replica->of->is_mirrored)
 		TRY(copies_replicate(replica));
-	return replica_call(replica, replica->of->config.forward, "forward");
+	return data_parallel_replica_call(replica, replica->of->config.forward, "forward");
 }
 
 tutti_status tutti_data_parallel_forward(tutti_data_parallel *dp,
@@ -424,7 +434,7 @@ tutti_status tutti_data_parallel_forward(tutti_data_parallel *dp,
 	if (!dp->is_mirrored)
 		TRY(copies_check_comms(dp));
 	dp->batch = batch;
-	TRY(replicas_scatter(dp, false));
+	TRY(data_parallel_replicas_scatter(dp, false));
 	data_parallel_begin_call(dp);
 	tutti_status status = replicas_run(dp, data_parallel_run_forward);
 	dp->is_busy = false;
@@ -438,17 +448,17 @@ struct trainer_call {
 	void *arg;
 };
 
-static void call_with_trainer(void *arg, int r)
+static void data_parallel_call_with_trainer(void *arg, int r)
 {
 	const struct trainer_call *call = arg;
 	struct replica *replica = &call->dp->replicas[r];
 
 	replica->failure.status = TUTTI_OK;
-	replicas_begin_function();
+	data_parallel_replicas_begin_function();
 	tutti_status status;
 	callback_call("the function", "tutti_data_parallel_run", -1,
 		      status = call->fn(replica->trainer, r, call->arg));
-	kept_error_note(&replica->failure, replicas_end_function(call->dp, status));
+	kept_error_note(&replica->failure, data_parallel_replicas_end_function(call->dp, status));
 	if (status == TUTTI_OK && replica->trainer->step.state != STEP_CLOSED)
 		kept_error_note(
 			&replica->failure,
@@ -467,11 +477,11 @@ tutti_status tutti_data_parallel_run(tutti_data_parallel *dp, tutti_trainer_fn f
 		return fail_invalid("tutti_data_parallel_run needs a function, not NULL.");
 	data_parallel_begin_call(dp);
 	if (dp->is_mirrored)
-		replica_threads_run(dp->threads, call_with_trainer, &call);
+		replica_threads_run(dp->threads, data_parallel_call_with_trainer, &call);
 	else
-		call_with_trainer(&call, 0);
+		data_parallel_call_with_trainer(&call, 0);
 	dp->is_busy = false;
-	return replicas_failure(dp, dp->is_mirrored ? dp->count : 1);
+	return data_parallel_replicas_failure(dp, dp->is_mirrored ? dp->count : 1);
 }
 
 tutti_status tutti_data_parallel_stats(const tutti_data_parallel *dp, int replica,

@@ -58,7 +58,8 @@ struct tutti_data_parallel {
 
 /* data_parallel.c */
 
-/* One turn: call on each replica. Returns when all have ended, with replicas_failure. */
+/* One turn: call on each replica. Returns when all have ended, with
+ * data_parallel_replicas_failure. */
 tutti_status replicas_run(struct tutti_data_parallel *dp, tutti_status (*call)(struct replica *));
 
 /* data_parallel_create.c */

@@ -49,7 +49,7 @@ static void data_parallel_create_end_turn(struct replica_threads *threads)
 	pthread_mutex_unlock(&threads->lock);
 }
 
-static void *replica_threads_thread_main(void *arg)
+static void *data_parallel_create_replica_threads_thread_main(void *arg)
 {
 	struct replica_thread *own = arg;
 	struct replica_threads *threads = own->threads;
@@ -77,13 +77,15 @@ void replica_threads_run(struct replica_threads *threads, replica_task task, voi
 	pthread_mutex_unlock(&threads->lock);
 }
 
-static int replica_threads_start_thread(struct replica_threads *threads, int replica)
+static int data_parallel_create_replica_threads_start_thread(struct replica_threads *threads,
+							     int replica)
 {
 	struct replica_thread *own = &threads->list[replica];
 	char name[24]; /* of which 15 are the name's: at most 1024 replicas */
 
 	*own = (struct replica_thread){.threads = threads, .replica = replica};
-	int error = thread_start(&own->thread, replica_threads_thread_main, own);
+	int error =
+		thread_start(&own->thread, data_parallel_create_replica_threads_thread_main, own);
 	if (error)
 		return error;
 	threads->started++;
@@ -92,19 +94,19 @@ static int replica_threads_start_thread(struct replica_threads *threads, int rep
 	return 0;
 }
 
-static tutti_status replica_threads_start(struct replica_threads *threads)
+static tutti_status data_parallel_create_replica_threads_start(struct replica_threads *threads)
 {
 	int error = 0;
 
 	for (int r = 1; r < threads->count && !error; r++)
-		error = replica_threads_start_thread(threads, r);
+		error = data_parallel_create_replica_threads_start_thread(threads, r);
 	if (!error)
 		return TUTTI_OK;
 	return fail(TUTTI_ERR_SYSTEM, "Starting a thread for replica %d of %d failed: %s.",
 		    threads->started + 1, threads->count, strerror(error));
 }
 
-static void replica_threads_destroy(struct replica_threads *threads)
+static void data_parallel_create_replica_threads_destroy(struct replica_threads *threads)
 {
 	if (!threads)
 		return;
@@ -122,7 +124,8 @@ static void replica_threads_destroy(struct replica_threads *threads)
 }
 
 /* Starts count - 1 threads. MEMORY; SYSTEM: a thread cannot be started, and none is left. */
-static tutti_status replica_threads_create(struct replica_threads **threads, int count)
+static tutti_status data_parallel_create_replica_threads_create(struct replica_threads **threads,
+								int count)
 {
 	struct replica_threads *made = calloc(1, sizeof *made);
 	struct replica_thread *list = calloc((size_t)count, sizeof *list);
@@ -137,10 +140,10 @@ static tutti_status replica_threads_create(struct replica_threads **threads, int
 	pthread_mutex_init(&made->lock, NULL);
 	pthread_cond_init(&made->begins, NULL);
 	pthread_cond_init(&made->ends, NULL);
-	tutti_status status = replica_threads_start(made);
+	tutti_status status = data_parallel_create_replica_threads_start(made);
 	if (status != TUTTI_OK) {
 		struct kept_error why = kept_error_of(status);
-		replica_threads_destroy(made);
+		data_parallel_create_replica_threads_destroy(made);
 		return kept_error_return(&why);
 	}
 	*threads = made;
@@ -194,7 +197,7 @@ static tutti_status data_parallel_create_copies_check(const tutti_data_parallel_
 	return TUTTI_OK;
 }
 
-static tutti_status place_params(struct tutti_data_parallel *dp)
+static tutti_status data_parallel_create_place_params(struct tutti_data_parallel *dp)
 {
 	dp->places = calloc((size_t)dp->model.param_count + 1, sizeof *dp->places);
 	if (!dp->places)
@@ -254,7 +257,7 @@ static tutti_status data_parallel_create_copies_create(struct tutti_data_paralle
 
 	TRY(tutti_comm_config(dp->replicas[0].comm, &callers));
 	const tutti_config config = {.world_size = 1, .timeout_ms = callers.timeout_ms};
-	TRY(place_params(dp));
+	TRY(data_parallel_create_place_params(dp));
 	TRY(tutti_init(&dp->alone, &config));
 	TRY(replicas_run(dp, data_parallel_create_open_replica));
 	return data_parallel_create_copies_make_trainer(dp);
@@ -286,12 +289,12 @@ static size_t data_parallel_create_copies_elements(const struct tutti_data_paral
 	return sum;
 }
 
-static size_t param_bytes(const struct tutti_data_parallel *dp)
+static size_t data_parallel_create_param_bytes(const struct tutti_data_parallel *dp)
 {
 	return data_parallel_create_copies_elements(dp, false) * dtype_bytes(dp->train.param_dtype);
 }
 
-static size_t grad_bytes(const struct tutti_data_parallel *dp)
+static size_t data_parallel_create_grad_bytes(const struct tutti_data_parallel *dp)
 {
 	return data_parallel_create_copies_elements(dp, true) * sizeof(float);
 }
@@ -323,7 +326,8 @@ tutti_status copies_replicate(struct replica *replica)
 	replica->sent.exposed_seconds += clock_now_seconds() - since;
 	replica->sent.collectives++;
 	if (is_first)
-		replica->sent.sent_param_bytes += (uint64_t)(dp->count - 1) * param_bytes(dp);
+		replica->sent.sent_param_bytes +=
+			(uint64_t)(dp->count - 1) * data_parallel_create_param_bytes(dp);
 	return TUTTI_OK;
 }
 
@@ -340,7 +344,7 @@ tutti_status copies_reduce(struct replica *replica)
 	replica->sent.exposed_seconds += clock_now_seconds() - since;
 	replica->sent.collectives++;
 	if (!is_first)
-		replica->sent.sent_grad_bytes += grad_bytes(dp);
+		replica->sent.sent_grad_bytes += data_parallel_create_grad_bytes(dp);
 	return TUTTI_OK;
 }
 
@@ -371,8 +375,8 @@ tutti_status copies_stats(const struct replica *replica, tutti_train_stats *stat
 	*stats = (tutti_train_stats){0};
 	if (replica->trainer)
 		TRY(tutti_trainer_stats(replica->trainer, stats));
-	stats->param_bytes = replica->data ? param_bytes(dp) : 0;
-	stats->grad_bytes = grad_bytes(dp);
+	stats->param_bytes = replica->data ? data_parallel_create_param_bytes(dp) : 0;
+	stats->grad_bytes = data_parallel_create_grad_bytes(dp);
 	stats->sent_param_bytes += replica->sent.sent_param_bytes;
 	stats->sent_grad_bytes += replica->sent.sent_grad_bytes;
 	stats->collectives += replica->sent.collectives;
@@ -504,7 +508,7 @@ static tutti_status data_parallel_create_build(struct tutti_data_parallel *dp,
 		replica->view.arg = dp->config.arg;
 	}
 	TRY(model_copy(&dp->model, dp->config.model));
-	TRY(replica_threads_create(&dp->threads, dp->count));
+	TRY(data_parallel_create_replica_threads_create(&dp->threads, dp->count));
 	return dp->is_mirrored ? replicas_run(dp, data_parallel_create_make_trainer)
 			       : data_parallel_create_copies_create(dp);
 }
@@ -570,7 +574,7 @@ void tutti_data_parallel_destroy(tutti_data_parallel *dp)
 		atomic_store(&dp->was_kept, true);
 		return;
 	}
-	replica_threads_destroy(dp->threads);
+	data_parallel_create_replica_threads_destroy(dp->threads);
 	for (int r = 0; dp->replicas && r < dp->count; r++)
 		tutti_trainer_destroy(dp->replicas[r].trainer);
 	if (!dp->is_mirrored && dp->replicas)

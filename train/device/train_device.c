@@ -33,7 +33,7 @@ static inline CUdeviceptr train_device_address(const void *ptr)
 	return (CUdeviceptr)(uintptr_t)ptr;
 }
 
-static void tiles_free(struct tiles *tiles);
+static void train_device_tiles_free(struct tiles *tiles);
 
 static tutti_status train_device_allocate(struct train_device *d)
 {
@@ -96,7 +96,7 @@ void train_device_close(struct train_device *d)
 			cuda->mem_free_host(d->staging);
 		if (d->here)
 			cuda->event_destroy(d->here);
-		tiles_free(&d->tiles);
+		train_device_tiles_free(&d->tiles);
 		cuda_leave(&visit);
 	}
 	free(d);
@@ -283,12 +283,12 @@ struct passage {
 	size_t tiles;
 };
 
-static size_t elements_of(const struct passage *p, size_t tile)
+static size_t train_device_elements_of(const struct passage *p, size_t tile)
 {
 	return smaller(TILE_ELEMENTS, p->of->count - tile * TILE_ELEMENTS);
 }
 
-static tutti_status tiles_make_buffer(char **buffer, CUevent *event)
+static tutti_status train_device_tiles_make_buffer(char **buffer, CUevent *event)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	void *memory;
@@ -299,19 +299,19 @@ static tutti_status tiles_make_buffer(char **buffer, CUevent *event)
 	return TUTTI_OK;
 }
 
-static tutti_status tiles_make(struct tiles *tiles)
+static tutti_status train_device_tiles_make(struct tiles *tiles)
 {
 	for (int i = 0; i < TILES; i++) {
 		if (!tiles->grad[i])
-			TRY(tiles_make_buffer(&tiles->grad[i], &tiles->is_down[i]));
+			TRY(train_device_tiles_make_buffer(&tiles->grad[i], &tiles->is_down[i]));
 		if (!tiles->result[i])
-			TRY(tiles_make_buffer(&tiles->result[i], &tiles->is_up[i]));
+			TRY(train_device_tiles_make_buffer(&tiles->result[i], &tiles->is_up[i]));
 	}
 	return TUTTI_OK;
 }
 
 /* On the device. */
-static void tiles_free(struct tiles *tiles)
+static void train_device_tiles_free(struct tiles *tiles)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 
@@ -327,7 +327,7 @@ static void tiles_free(struct tiles *tiles)
 	}
 }
 
-static tutti_status tiles_fetch(const struct passage *p, size_t tile)
+static tutti_status train_device_tiles_fetch(const struct passage *p, size_t tile)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct train_device *d = p->device;
@@ -337,12 +337,12 @@ static tutti_status tiles_fetch(const struct passage *p, size_t tile)
 	if (tile >= p->tiles)
 		return TUTTI_OK;
 	CUDA_TRY(memcpy_async, train_device_address(d->tiles.grad[tile % TILES]),
-		 train_device_address(from), elements_of(p, tile) * width, d->stream);
+		 train_device_address(from), train_device_elements_of(p, tile) * width, d->stream);
 	CUDA_TRY(event_record, d->tiles.is_down[tile % TILES], d->stream);
 	return TUTTI_OK;
 }
 
-static tutti_status tiles_send(const struct passage *p, size_t tile)
+static tutti_status train_device_tiles_send(const struct passage *p, size_t tile)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct train_device *d = p->device;
@@ -350,27 +350,27 @@ static tutti_status tiles_send(const struct passage *p, size_t tile)
 	const char *to = (const char *)p->of->result + tile * TILE_ELEMENTS * width;
 
 	CUDA_TRY(memcpy_async, train_device_address(to),
-		 train_device_address(d->tiles.result[tile % TILES]), elements_of(p, tile) * width,
-		 d->stream);
+		 train_device_address(d->tiles.result[tile % TILES]),
+		 train_device_elements_of(p, tile) * width, d->stream);
 	CUDA_TRY(event_record, d->tiles.is_up[tile % TILES], d->stream);
 	return TUTTI_OK;
 }
 
-static tutti_status tiles_pass(const struct passage *p)
+static tutti_status train_device_tiles_pass(const struct passage *p)
 {
 	const struct cuda_driver *cuda = cuda_driver();
 	struct tiles *tiles = &p->device->tiles;
 
-	TRY(tiles_make(tiles));
-	TRY(tiles_fetch(p, 0));
+	TRY(train_device_tiles_make(tiles));
+	TRY(train_device_tiles_fetch(p, 0));
 	for (size_t tile = 0; tile < p->tiles; tile++) {
-		TRY(tiles_fetch(p, tile + 1));
+		TRY(train_device_tiles_fetch(p, tile + 1));
 		CUDA_TRY(event_synchronize, tiles->is_down[tile % TILES]);
 		/* An event that was never recorded is over. */
 		CUDA_TRY(event_synchronize, tiles->is_up[tile % TILES]);
-		p->of->update(p->of->arg, tile * TILE_ELEMENTS, elements_of(p, tile),
+		p->of->update(p->of->arg, tile * TILE_ELEMENTS, train_device_elements_of(p, tile),
 			      tiles->grad[tile % TILES], tiles->result[tile % TILES]);
-		TRY(tiles_send(p, tile));
+		TRY(train_device_tiles_send(p, tile));
 	}
 	return TUTTI_OK;
 }
@@ -381,7 +381,7 @@ void train_device_update_tiles(struct train_device *d, const struct device_tiles
 	struct cuda_visit visit;
 
 	if (train_device_enter(d, &visit))
-		train_device_leave(d, &visit, tiles_pass(&p));
+		train_device_leave(d, &visit, train_device_tiles_pass(&p));
 }
 
 /* ---- launches ---- */
@@ -391,21 +391,22 @@ void train_device_update_tiles(struct train_device *d, const struct device_tiles
 /* A block has this to do at the least: four elements a thread, twice. */
 enum { BLOCK_ELEMENTS = 4096 };
 
-static tutti_status launch_on_device(struct train_device *d, enum cuda_kernel kernel, size_t count,
-				     const void *args)
+static tutti_status train_device_launch_on_device(struct train_device *d, enum cuda_kernel kernel,
+						  size_t count, const void *args)
 {
 	size_t blocks = count / BLOCK_ELEMENTS + 1, most = (size_t)d->cuda->blocks_at_once[kernel];
 
 	return cuda_launch(d->cuda, kernel, (unsigned)smaller(blocks, most), d->stream, args);
 }
 
-static void launches_launch(struct train_device *d, enum cuda_kernel kernel, size_t count,
-			    const void *args)
+static void train_device_launches_launch(struct train_device *d, enum cuda_kernel kernel,
+					 size_t count, const void *args)
 {
 	struct cuda_visit visit;
 
 	if (count && train_device_enter(d, &visit))
-		train_device_leave(d, &visit, launch_on_device(d, kernel, count, args));
+		train_device_leave(d, &visit,
+				   train_device_launch_on_device(d, kernel, count, args));
 }
 
 /* A key of random rounding holds for a part of the elements. */
@@ -418,12 +419,12 @@ static void train_device_round_at_random(struct train_update_args *args,
 	args->count = key.count;
 }
 
-static float *launches_at(float *values, size_t first)
+static float *train_device_launches_at(float *values, size_t first)
 {
 	return values ? values + first : NULL;
 }
 
-static size_t launches_width(tutti_dtype dtype)
+static size_t train_device_launches_width(tutti_dtype dtype)
 {
 	return dtype == TUTTI_F32 ? sizeof(float) : sizeof(uint16_t);
 }
@@ -448,10 +449,12 @@ void train_device_update(struct train_device *d, const struct kernel_update *u,
 
 	for (size_t first = 0; first < u->count; first += args.count) {
 		args.value = u->value + first;
-		args.m = launches_at(u->m, first);
+		args.m = train_device_launches_at(u->m, first);
 		args.v = is_adamw ? u->v + first : NULL;
-		args.grad = (const char *)u->grad + first * launches_width(u->grad_dtype);
-		args.low = low->values ? (char *)low->values + first * launches_width(low->dtype)
+		args.grad =
+			(const char *)u->grad + first * train_device_launches_width(u->grad_dtype);
+		args.low = low->values ? (char *)low->values +
+						 first * train_device_launches_width(low->dtype)
 				       : NULL;
 		args.count = u->count - first;
 		if (args.low && low->at_random) {
@@ -459,12 +462,13 @@ void train_device_update(struct train_device *d, const struct kernel_update *u,
 			from.first += first;
 			train_device_round_at_random(&args, &from);
 		}
-		launches_launch(d, CUDA_KERNEL_train_update, args.count, &args);
+		train_device_launches_launch(d, CUDA_KERNEL_train_update, args.count, &args);
 	}
 }
 
-static void launches_map(struct train_device *d, int32_t what, void *out, tutti_dtype dtype,
-			 const void *x, tutti_dtype x_dtype, size_t count, float by)
+static void train_device_launches_map(struct train_device *d, int32_t what, void *out,
+				      tutti_dtype dtype, const void *x, tutti_dtype x_dtype,
+				      size_t count, float by)
 {
 	const struct train_map_args args = {.out = out,
 					    .x = x,
@@ -474,31 +478,31 @@ static void launches_map(struct train_device *d, int32_t what, void *out, tutti_
 					    .out_dtype = (int32_t)dtype,
 					    .x_dtype = (int32_t)x_dtype};
 
-	launches_launch(d, CUDA_KERNEL_train_map, count, &args);
+	train_device_launches_launch(d, CUDA_KERNEL_train_map, count, &args);
 }
 
 void train_device_convert(struct train_device *d, void *out, tutti_dtype dtype, const void *x,
 			  tutti_dtype x_dtype, size_t count)
 {
 	if (dtype == x_dtype)
-		train_device_copy(d, out, x, count * launches_width(dtype));
+		train_device_copy(d, out, x, count * train_device_launches_width(dtype));
 	else
-		launches_map(d, TRAIN_MAP_CONVERT, out, dtype, x, x_dtype, count, 0);
+		train_device_launches_map(d, TRAIN_MAP_CONVERT, out, dtype, x, x_dtype, count, 0);
 }
 
 void train_device_add(struct train_device *d, void *sum, tutti_dtype sum_dtype, const void *x,
 		      tutti_dtype x_dtype, size_t count)
 {
-	launches_map(d, TRAIN_MAP_ADD, sum, sum_dtype, x, x_dtype, count, 0);
+	train_device_launches_map(d, TRAIN_MAP_ADD, sum, sum_dtype, x, x_dtype, count, 0);
 }
 
 void train_device_scale(struct train_device *d, void *out, tutti_dtype dtype, const void *x,
 			tutti_dtype x_dtype, size_t count, float by)
 {
-	launches_map(d, TRAIN_MAP_SCALE, out, dtype, x, x_dtype, count, by);
+	train_device_launches_map(d, TRAIN_MAP_SCALE, out, dtype, x, x_dtype, count, by);
 }
 
-static uint64_t *words_of(const struct train_device *d, int set)
+static uint64_t *train_device_words_of(const struct train_device *d, int set)
 {
 	return d->words + set * TRAIN_SQUARES_WORDS;
 }
@@ -506,7 +510,7 @@ static uint64_t *words_of(const struct train_device *d, int set)
 void train_device_squares_begin(struct train_device *d)
 {
 	for (int set = 0; set < DEVICE_SUMS; set++) {
-		uint64_t *words = words_of(d, set);
+		uint64_t *words = train_device_words_of(d, set);
 		train_device_fill(d, words, 0, TRAIN_SQUARES_WORST * sizeof *words);
 		train_device_fill(d, words + TRAIN_SQUARES_WORST, 0xff, sizeof *words);
 	}
@@ -516,12 +520,12 @@ void train_device_squares_add(struct train_device *d, int set, const void *x, tu
 			      size_t count, int param)
 {
 	const struct train_squares_args args = {.x = x,
-						.sums = words_of(d, set),
+						.sums = train_device_words_of(d, set),
 						.count = count,
 						.param = (uint64_t)param,
 						.dtype = (int32_t)dtype};
 
-	launches_launch(d, CUDA_KERNEL_train_squares, count, &args);
+	train_device_launches_launch(d, CUDA_KERNEL_train_squares, count, &args);
 }
 
 void train_device_squares_end(struct train_device *d, struct exact_sum sums[DEVICE_SUMS],

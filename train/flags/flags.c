@@ -71,7 +71,7 @@ bool flag_is_file(const struct flag *flag)
 /* ---- words that somebody typed, or that are in a file, in messages ---- */
 
 /* Bytes that a character of UTF-8 has by its first one; 1 for what is no first byte. */
-static size_t word_character_bytes(unsigned char first)
+static size_t flags_word_character_bytes(unsigned char first)
 {
 	return first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
 }
@@ -80,7 +80,7 @@ static size_t word_character_bytes(unsigned char first)
 static size_t flags_show_next(char *to, const char *word, size_t left)
 {
 	unsigned char first = (unsigned char)*word;
-	size_t n = word_character_bytes(first);
+	size_t n = flags_word_character_bytes(first);
 	char character[5] = "";
 
 	if (n <= left)
@@ -139,7 +139,7 @@ static tutti_status flag_refuse(const struct flag *flag, const char *where, cons
 			    meant ? ": did you mean " : "", meant ? meant : "", meant ? "?" : ".");
 }
 
-static const char *choice_name(const struct flag *flag, int i)
+static const char *flags_choice_name(const struct flag *flag, int i)
 {
 	return flag->kind == FLAG_STRATEGY ? strategies[i] : precisions[i].name;
 }
@@ -151,11 +151,11 @@ static tutti_status flags_find_choice(const struct flag *flag, const char *where
 	struct nearest nearest = nearest_to(text, strlen(text));
 
 	for (int i = 0; i < choices; i++) {
-		if (strcmp(text, choice_name(flag, i)) == 0) {
+		if (strcmp(text, flags_choice_name(flag, i)) == 0) {
 			*choice = i;
 			return TUTTI_OK;
 		}
-		nearest_try(&nearest, choice_name(flag, i));
+		nearest_try(&nearest, flags_choice_name(flag, i));
 	}
 	return flag_refuse(flag, where, text, nearest.name);
 }

@@ -10,7 +10,7 @@
 
 enum { FILE_LIMIT = 1 << 20, WHERE_BYTES = 250 };
 
-static tutti_status unknown_key(const char *path, const char *key)
+static tutti_status flags_file_unknown_key(const char *path, const char *key)
 {
 	struct nearest nearest = nearest_to(key, strlen(key));
 	char shown[WORD_SHOWN_BYTES], list[160];
@@ -89,7 +89,7 @@ static tutti_status flags_file_set_key(tutti_train_options *options, const char 
 	char where[WHERE_BYTES];
 
 	if (!flag || flag_is_file(flag))
-		return unknown_key(path, key);
+		return flags_file_unknown_key(path, key);
 	snprintf(where, sizeof where, "'%s': \"%s\"", path_shown(path), flag->name);
 	flag_clear(options, flag);
 	if (flag->kind != FLAG_GPUS || !json_is_array(value))

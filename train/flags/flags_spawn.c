@@ -20,7 +20,7 @@ struct flag_node {
 	bool has_secret;  /* the user's              */
 };
 
-static int devices_of(const tutti_train_options *options)
+static int flags_spawn_devices_of(const tutti_train_options *options)
 {
 	if (options->devices > 0)
 		return options->devices;
@@ -114,7 +114,7 @@ tutti_status tutti_train_spawn(const tutti_train_options *options, int (*fn)(voi
 	if (options->num_gpus > 0)
 		setenv("CUDA_VISIBLE_DEVICES", options->gpus, 1);
 	bool is_launched = tutti_launched() != 0;
-	node.devices = is_launched ? 1 : devices_of(options);
+	node.devices = is_launched ? 1 : flags_spawn_devices_of(options);
 	if (is_launched || (node.nodes == 1 && node.devices == 1)) {
 		callback_call("the function", "tutti_train_spawn", -1, *code = fn(arg));
 		return TUTTI_OK;

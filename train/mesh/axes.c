@@ -138,7 +138,7 @@ int axes_first(const struct axes *axes, int rank, unsigned set)
 
 enum { NODES_SHOWN = 4 };
 
-static int grid_ranks_of(const struct axes *axes)
+static int axes_grid_ranks_of(const struct axes *axes)
 {
 	return axes->axis[0].size * axes->axis[0].stride;
 }
@@ -155,7 +155,7 @@ static int axes_print_place(FILE *file, const struct axes *axes, int rank)
 	return width;
 }
 
-static int place_width(const struct axes *axes)
+static int axes_place_width(const struct axes *axes)
 {
 	int width = 0;
 
@@ -181,8 +181,8 @@ static void axes_print_nodes(FILE *file, const int *nodes, int count)
 	fputc('\n', file);
 }
 
-static void grid_print_row(FILE *file, const struct axes *axes, int first, int column,
-			   const int *nodes)
+static void axes_grid_print_row(FILE *file, const struct axes *axes, int first, int column,
+				const int *nodes)
 {
 	const struct axis *last = &axes->axis[axes->count - 1];
 
@@ -197,7 +197,7 @@ static bool axes_crosses_nodes(const struct axes *axes, int axis, const int *nod
 {
 	const struct axis *a = &axes->axis[axis];
 
-	for (int r = 0; r < grid_ranks_of(axes); r++)
+	for (int r = 0; r < axes_grid_ranks_of(axes); r++)
 		if (axes_coord(axes, axis, r) + 1 < a->size && nodes[r] != nodes[r + a->stride])
 			return true;
 	return false;
@@ -206,18 +206,18 @@ static bool axes_crosses_nodes(const struct axes *axes, int axis, const int *nod
 void grid_print(FILE *file, const struct axes *axes, const int *nodes)
 {
 	const struct axis *last = &axes->axis[axes->count - 1];
-	int ranks = grid_ranks_of(axes);
+	int ranks = axes_grid_ranks_of(axes);
 	int column = snprintf(NULL, 0, "%s=%d", last->name, last->size - 1);
 	char text[AXES_TEXT_BYTES];
 
 	axes_write(text, axes);
 	fprintf(file, "mesh %s: %d rank%s\n", text, ranks, ranks == 1 ? "" : "s");
-	fprintf(file, "  %*s", place_width(axes), "");
+	fprintf(file, "  %*s", axes_place_width(axes), "");
 	for (int i = 0; i < last->size; i++)
 		fprintf(file, " %s=%-*d", last->name, column - (int)strlen(last->name) - 1, i);
 	fputc('\n', file);
 	for (int first = 0; first < ranks; first += last->size)
-		grid_print_row(file, axes, first, column, nodes);
+		axes_grid_print_row(file, axes, first, column, nodes);
 	for (int i = 0; i < axes->count; i++)
 		fprintf(file, "  %s %s\n", axes->axis[i].name,
 			axes->axis[i].size == 1              ? "has one rank"

@@ -187,7 +187,7 @@ double log_date(void)
  * 1970, and the metrics in the order of declaration. A field is empty if the row has no value. */
 
 /* Quotes the name if it would not be one field otherwise. */
-static void csv_put_name(struct log_buffer *buffer, const char *name)
+static void log_csv_put_name(struct log_buffer *buffer, const char *name)
 {
 	if (!strpbrk(name, ",\"\r\n") && name[0] != ' ' && name[strlen(name) - 1] != ' ') {
 		log_print(buffer, "%s", name);
@@ -202,22 +202,22 @@ static void csv_put_name(struct log_buffer *buffer, const char *name)
 	log_print(buffer, "\"");
 }
 
-static tutti_status csv_begin(struct log_file *file, struct log_buffer *buffer,
-			      const struct metric_id *ids, int count)
+static tutti_status log_csv_begin(struct log_file *file, struct log_buffer *buffer,
+				  const struct metric_id *ids, int count)
 {
 	bool is_new;
 
 	log_print(buffer, "step,time");
 	for (int m = 0; m < count; m++) {
 		log_print(buffer, ",");
-		csv_put_name(buffer, ids[m].name);
+		log_csv_put_name(buffer, ids[m].name);
 	}
 	log_print(buffer, "\n");
 	TRY(log_file_resume(file, buffer->bytes, buffer->used, &is_new));
 	return is_new ? log_file_append(file, buffer->bytes, buffer->used) : TUTTI_OK;
 }
 
-static void csv_encode(struct log_buffer *buffer, const struct log_row *row)
+static void log_csv_encode(struct log_buffer *buffer, const struct log_row *row)
 {
 	log_print(buffer, "%lld,%.3f", (long long)row->step, row->seconds);
 	for (int m = 0; m < row->count; m++) {
@@ -228,8 +228,10 @@ static void csv_encode(struct log_buffer *buffer, const struct log_row *row)
 	log_print(buffer, "\n");
 }
 
-static const struct log_format log_csv = {
-	.flag = TUTTI_LOG_CSV, .name = "metrics.csv", .begin = csv_begin, .encode = csv_encode};
+static const struct log_format log_csv = {.flag = TUTTI_LOG_CSV,
+					  .name = "metrics.csv",
+					  .begin = log_csv_begin,
+					  .encode = log_csv_encode};
 
 /* ---- JSON ---- */
 
@@ -240,8 +242,8 @@ static const struct log_format log_csv = {
 
 static const char json_head[] = "{\"step\":";
 
-static tutti_status json_begin(struct log_file *file, struct log_buffer *buffer,
-			       const struct metric_id *ids, int count)
+static tutti_status log_json_begin(struct log_file *file, struct log_buffer *buffer,
+				   const struct metric_id *ids, int count)
 {
 	bool is_new;
 
@@ -260,7 +262,7 @@ static void log_put_string(struct log_buffer *buffer, const char *text)
 	log_print(buffer, "\"");
 }
 
-static void json_put_value(struct log_buffer *buffer, double value)
+static void log_json_put_value(struct log_buffer *buffer, double value)
 {
 	if (isnan(value))
 		log_print(buffer, "\"NaN\"");
@@ -270,7 +272,7 @@ static void json_put_value(struct log_buffer *buffer, double value)
 		log_put_number(buffer, value);
 }
 
-static void json_encode(struct log_buffer *buffer, const struct log_row *row)
+static void log_json_encode(struct log_buffer *buffer, const struct log_row *row)
 {
 	log_print(buffer, "%s%lld,\"time\":%.3f", json_head, (long long)row->step, row->seconds);
 	for (int m = 0; m < row->count; m++) {
@@ -279,15 +281,15 @@ static void json_encode(struct log_buffer *buffer, const struct log_row *row)
 		log_print(buffer, ",");
 		log_put_string(buffer, row->ids[m].name);
 		log_print(buffer, ":");
-		json_put_value(buffer, row->metrics[m].reduced);
+		log_json_put_value(buffer, row->metrics[m].reduced);
 	}
 	log_print(buffer, "}\n");
 }
 
 static const struct log_format log_json = {.flag = TUTTI_LOG_JSON,
 					   .name = "metrics.jsonl",
-					   .begin = json_begin,
-					   .encode = json_encode};
+					   .begin = log_json_begin,
+					   .encode = log_json_encode};
 
 /* ---- TensorBoard ---- */
 
@@ -335,7 +337,7 @@ static void log_put_varint(struct log_buffer *buffer, uint64_t number)
 	log_put_byte(buffer, (int)number);
 }
 
-static size_t varint_bytes(uint64_t number)
+static size_t log_varint_bytes(uint64_t number)
 {
 	size_t bytes = 1;
 
@@ -371,19 +373,19 @@ static void log_close_record(struct log_buffer *buffer)
 	log_put_checksum(buffer, RECORD_HEAD_BYTES);
 }
 
-static size_t value_bytes(const char *tag)
+static size_t log_value_bytes(const char *tag)
 {
 	size_t bytes = strlen(tag);
-	return 1 + varint_bytes(bytes) + bytes + 1 + sizeof(float);
+	return 1 + log_varint_bytes(bytes) + bytes + 1 + sizeof(float);
 }
 
-static void tensorboard_put_value(struct log_buffer *buffer, const char *tag, double number)
+static void log_tensorboard_put_value(struct log_buffer *buffer, const char *tag, double number)
 {
 	float value = (float)number;
 	uint32_t bits;
 
 	log_put_byte(buffer, SUMMARY_VALUE);
-	log_put_varint(buffer, value_bytes(tag));
+	log_put_varint(buffer, log_value_bytes(tag));
 	log_put_byte(buffer, VALUE_TAG);
 	log_put_varint(buffer, strlen(tag));
 	log_print(buffer, "%s", tag);
@@ -392,14 +394,14 @@ static void tensorboard_put_value(struct log_buffer *buffer, const char *tag, do
 	log_put_little_endian(buffer, bits, 4);
 }
 
-static void tensorboard_encode(struct log_buffer *buffer, const struct log_row *row)
+static void log_tensorboard_encode(struct log_buffer *buffer, const struct log_row *row)
 {
 	size_t bytes = 0;
 
 	for (int m = 0; m < row->count; m++)
 		if (row->metrics[m].has_reduced) {
-			size_t value = value_bytes(row->ids[m].name);
-			bytes += 1 + varint_bytes(value) + value;
+			size_t value = log_value_bytes(row->ids[m].name);
+			bytes += 1 + log_varint_bytes(value) + value;
 		}
 	log_open_record(buffer, row->seconds);
 	log_put_byte(buffer, EVENT_STEP);
@@ -408,7 +410,8 @@ static void tensorboard_encode(struct log_buffer *buffer, const struct log_row *
 	log_put_varint(buffer, bytes);
 	for (int m = 0; m < row->count; m++)
 		if (row->metrics[m].has_reduced)
-			tensorboard_put_value(buffer, row->ids[m].name, row->metrics[m].reduced);
+			log_tensorboard_put_value(buffer, row->ids[m].name,
+						  row->metrics[m].reduced);
 	log_close_record(buffer);
 }
 
@@ -447,7 +450,7 @@ static tutti_status log_write_version(struct log_file *file, double seconds)
 	return log_file_append(file, buffer.bytes, buffer.used);
 }
 
-static tutti_status tensorboard_open(struct log_file *file, const char *dir)
+static tutti_status log_tensorboard_open(struct log_file *file, const char *dir)
 {
 	char host[HOST_BYTES] = "", name[NAME_BYTES];
 	long long second;
@@ -468,8 +471,9 @@ static tutti_status tensorboard_open(struct log_file *file, const char *dir)
 	return status;
 }
 
-static const struct log_format log_tensorboard = {
-	.flag = TUTTI_LOG_TENSORBOARD, .open = tensorboard_open, .encode = tensorboard_encode};
+static const struct log_format log_tensorboard = {.flag = TUTTI_LOG_TENSORBOARD,
+						  .open = log_tensorboard_open,
+						  .encode = log_tensorboard_encode};
 
 /* ---- all formats ---- */
 

@@ -205,13 +205,13 @@ static size_t metrics_record_words(const tutti_metrics *metrics)
 	return HEAD_WORDS + METRIC_WORDS * (size_t)metrics->count;
 }
 
-static union metric_number *row_record_of(const tutti_metrics *metrics, int rank)
+static union metric_number *metrics_row_record_of(const tutti_metrics *metrics, int rank)
 {
 	return metrics->records + (size_t)rank * metrics_record_words(metrics);
 }
 
 /* The table of metrics, a line each. */
-static void row_describe(FILE *text, const void *of)
+static void metrics_row_describe(FILE *text, const void *of)
 {
 	static const char *const kinds[] = {"mean", "sum", "min", "max", "last"};
 	const tutti_metrics *metrics = of;
@@ -224,7 +224,7 @@ static void row_describe(FILE *text, const void *of)
 
 /* The local preparation of the first row. If it fails, more metrics may be declared before the next
  * try, which make records longer. */
-static tutti_status row_prepare(tutti_metrics *metrics)
+static tutti_status metrics_row_prepare(tutti_metrics *metrics)
 {
 	size_t words = (size_t)metrics->size * metrics_record_words(metrics);
 
@@ -235,22 +235,22 @@ static tutti_status row_prepare(tutti_metrics *metrics)
 	return metrics->logs ? logs_begin(metrics->logs, metrics->ids, metrics->count) : TUTTI_OK;
 }
 
-static tutti_status row_begin(tutti_metrics *metrics)
+static tutti_status metrics_row_begin(tutti_metrics *metrics)
 {
 	if (metrics->has_begun)
 		return TUTTI_OK;
 	TRY(texts_compare(metrics->comm, "metrics",
-			  "declare the same metrics in the same order on every rank", row_describe,
-			  metrics));
-	TRY(error_agree(metrics->comm, row_prepare(metrics)));
+			  "declare the same metrics in the same order on every rank",
+			  metrics_row_describe, metrics));
+	TRY(error_agree(metrics->comm, metrics_row_prepare(metrics)));
 	metrics->has_begun = true;
 	return TUTTI_OK;
 }
 
 /* Fills this rank's record, and clears the metrics for the next interval. */
-static void row_pack(tutti_metrics *metrics)
+static void metrics_row_pack(tutti_metrics *metrics)
 {
-	union metric_number *next = row_record_of(metrics, metrics->rank);
+	union metric_number *next = metrics_row_record_of(metrics, metrics->rank);
 
 	next[WORD_STEP].integer = metrics->last_step;
 	next[WORD_STATUS].integer = metrics->failure.status;
@@ -263,12 +263,12 @@ static void row_pack(tutti_metrics *metrics)
 	}
 }
 
-static tutti_status row_check_steps(const tutti_metrics *metrics)
+static tutti_status metrics_row_check_steps(const tutti_metrics *metrics)
 {
-	long long first = (long long)row_record_of(metrics, 0)[WORD_STEP].integer;
+	long long first = (long long)metrics_row_record_of(metrics, 0)[WORD_STEP].integer;
 
 	for (int r = 1; r < metrics->size; r++) {
-		long long step = (long long)row_record_of(metrics, r)[WORD_STEP].integer;
+		long long step = (long long)metrics_row_record_of(metrics, r)[WORD_STEP].integer;
 		if (step != first)
 			return fail(TUTTI_ERR_MISMATCH,
 				    "tutti_metrics_step: rank %d is at step %lld, but rank 0 "
@@ -278,7 +278,7 @@ static tutti_status row_check_steps(const tutti_metrics *metrics)
 	return TUTTI_OK;
 }
 
-static void row_reduce(tutti_metrics *metrics, int m)
+static void metrics_row_reduce(tutti_metrics *metrics, int m)
 {
 	int32_t kind = metrics->ids[m].kind;
 	int ranks = kind == TUTTI_METRIC_LAST ? 1 : metrics->size;
@@ -286,7 +286,7 @@ static void row_reduce(tutti_metrics *metrics, int m)
 
 	for (int r = 0; r < ranks; r++) {
 		const union metric_number *pair =
-			row_record_of(metrics, r) + HEAD_WORDS + METRIC_WORDS * m;
+			metrics_row_record_of(metrics, r) + HEAD_WORDS + METRIC_WORDS * m;
 		if (!(pair[1].real > 0))
 			continue;
 		value = items > 0 ? metric_combine(kind, value, pair[0].real) : pair[0].real;
@@ -300,7 +300,7 @@ static void row_reduce(tutti_metrics *metrics, int m)
 }
 
 /* The next record reports a failure, because the other ranks have left this row's collective. */
-static void row_write_row(tutti_metrics *metrics)
+static void metrics_row_write_row(tutti_metrics *metrics)
 {
 	const struct log_row row = {.step = metrics->last_step,
 				    .seconds = log_date(),
@@ -316,15 +316,15 @@ static tutti_status metrics_make_row(tutti_metrics *metrics)
 	struct kept_error earlier = metrics->failure;
 
 	metrics->counted = 0;
-	row_pack(metrics);
-	TRY(tutti_all_gather(row_record_of(metrics, metrics->rank), metrics->records,
+	metrics_row_pack(metrics);
+	TRY(tutti_all_gather(metrics_row_record_of(metrics, metrics->rank), metrics->records,
 			     metrics_record_words(metrics), TUTTI_I64, metrics->comm, NULL));
-	TRY(row_check_steps(metrics));
+	TRY(metrics_row_check_steps(metrics));
 	for (int m = 0; m < metrics->count; m++)
-		row_reduce(metrics, m);
+		metrics_row_reduce(metrics, m);
 	if (metrics->logs)
-		row_write_row(metrics);
-	if (row_record_of(metrics, 0)[WORD_STATUS].integer != TUTTI_OK)
+		metrics_row_write_row(metrics);
+	if (metrics_row_record_of(metrics, 0)[WORD_STATUS].integer != TUTTI_OK)
 		return error_broadcast(metrics->comm, &earlier, 0);
 	return TUTTI_OK;
 }
@@ -332,14 +332,14 @@ static tutti_status metrics_make_row(tutti_metrics *metrics)
 tutti_status tutti_metrics_step(tutti_metrics *metrics, int64_t step)
 {
 	TRY(metrics_check(metrics, "tutti_metrics_step"));
-	TRY(row_begin(metrics));
+	TRY(metrics_row_begin(metrics));
 	metrics->last_step = step;
 	metrics->counted++;
 	return metrics->counted < metrics->interval ? TUTTI_OK : metrics_make_row(metrics);
 }
 
 /* Rank 0: returns the failure of the last row, or syncs the files. */
-static tutti_status sync_files(tutti_metrics *metrics)
+static tutti_status metrics_sync_files(tutti_metrics *metrics)
 {
 	struct kept_error failure = metrics->failure;
 
@@ -353,6 +353,6 @@ tutti_status tutti_metrics_flush(tutti_metrics *metrics)
 	TRY(metrics_check(metrics, "tutti_metrics_flush"));
 	tutti_status status = metrics->counted > 0 ? metrics_make_row(metrics) : TUTTI_OK;
 	struct kept_error kept = kept_error_of(status);
-	tutti_status synced = error_agree(metrics->comm, sync_files(metrics));
+	tutti_status synced = error_agree(metrics->comm, metrics_sync_files(metrics));
 	return status == TUTTI_OK ? synced : kept_error_return(&kept);
 }

@@ -14,8 +14,8 @@
  * at once. A value fits any slot of its kind, so it does not matter which slots are free. If that
  * takes fewer bytes, each value has a slot of its own size. */
 
-/* Counts values that exist at once, by size. First every value is expected; after tally_begin,
- * values are taken and given back any number of times. */
+/* Counts values that exist at once, by size. First every value is expected; after
+ * memory_need_tally_begin, values are taken and given back any number of times. */
 struct tally {
 	size_t *all;   /* sizes of all expected values */
 	size_t *sizes; /* the different sizes, ascending */
@@ -24,7 +24,7 @@ struct tally {
 	int *above, *below; /* the most at once: of at least that size; of smaller sizes */
 };
 
-static void tally_free(struct tally *tally)
+static void memory_need_tally_free(struct tally *tally)
 {
 	free(tally->all);
 	free(tally->now);
@@ -32,14 +32,14 @@ static void tally_free(struct tally *tally)
 }
 
 /* most: of expected values. MEMORY leaves nothing to free. */
-static tutti_status tally_make(struct tally *tally, int most)
+static tutti_status memory_need_tally_make(struct tally *tally, int most)
 {
 	size_t room = (size_t)most + 1;
 
 	*tally = (struct tally){.all = malloc(2 * room * sizeof *tally->all),
 				.now = calloc(3 * room, sizeof *tally->now)};
 	if (!tally->all || !tally->now) {
-		tally_free(tally);
+		memory_need_tally_free(tally);
 		return fail_no_memory("a trainer's tables");
 	}
 	tally->sizes = tally->all + room;
@@ -48,7 +48,7 @@ static tutti_status tally_make(struct tally *tally, int most)
 	return TUTTI_OK;
 }
 
-static void tally_expect(struct tally *tally, size_t bytes)
+static void memory_need_tally_expect(struct tally *tally, size_t bytes)
 {
 	tally->all[tally->all_count++] = whole_lines(bytes);
 }
@@ -60,7 +60,7 @@ static int memory_need_by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void tally_begin(struct tally *tally)
+static void memory_need_tally_begin(struct tally *tally)
 {
 	qsort(tally->all, (size_t)tally->all_count, sizeof *tally->all, memory_need_by_size);
 	for (int i = 0; i < tally->all_count; i++)
@@ -68,7 +68,7 @@ static void tally_begin(struct tally *tally)
 			tally->sizes[tally->size_count++] = tally->all[i];
 }
 
-static int *tally_count_of(const struct tally *tally, size_t bytes)
+static int *memory_need_tally_count_of(const struct tally *tally, size_t bytes)
 {
 	size_t size = whole_lines(bytes);
 	const size_t *found = bsearch(&size, tally->sizes, (size_t)tally->size_count, sizeof size,
@@ -78,11 +78,11 @@ static int *tally_count_of(const struct tally *tally, size_t bytes)
 	return &tally->now[found - tally->sizes];
 }
 
-static void tally_take(struct tally *tally, size_t bytes)
+static void memory_need_tally_take(struct tally *tally, size_t bytes)
 {
 	int before = 0, all = 0;
 
-	++*tally_count_of(tally, bytes);
+	++*memory_need_tally_count_of(tally, bytes);
 	for (int i = 0; i < tally->size_count; i++)
 		all += tally->now[i];
 	for (int i = 0; i < tally->size_count; i++) {
@@ -94,20 +94,20 @@ static void tally_take(struct tally *tally, size_t bytes)
 	}
 }
 
-static void tally_give(struct tally *tally, size_t bytes)
+static void memory_need_tally_give(struct tally *tally, size_t bytes)
 {
-	--*tally_count_of(tally, bytes);
+	--*memory_need_tally_count_of(tally, bytes);
 }
 
 /* The bytes of slots for values from sizes[cut] on, and of slots for smaller ones. */
-static size_t bytes_of_two(const struct tally *tally, int cut)
+static size_t memory_need_bytes_of_two(const struct tally *tally, int cut)
 {
 	size_t large = (size_t)tally->above[cut] * tally->sizes[tally->size_count - 1];
 
 	return large + (cut > 0 ? (size_t)tally->below[cut] * tally->sizes[cut - 1] : 0);
 }
 
-static tutti_status slots_make(struct slot_sizes *slots, int most)
+static tutti_status memory_need_slots_make(struct slot_sizes *slots, int most)
 {
 	*slots = (struct slot_sizes){.bytes = malloc(((size_t)most + 1) * sizeof *slots->bytes)};
 	return slots->bytes ? TUTTI_OK : fail_no_memory("a trainer's tables");
@@ -120,17 +120,17 @@ static void memory_need_add_slots(struct slot_sizes *slots, int count, size_t by
 }
 
 /* Sets the slots for the values that were counted. */
-static tutti_status tally_choose(const struct tally *tally, struct slot_sizes *slots)
+static tutti_status memory_need_tally_choose(const struct tally *tally, struct slot_sizes *slots)
 {
 	size_t least = 0;
 	int best = -1; /* -1: a slot for each value */
 
-	TRY(slots_make(slots, tally->all_count)); /* never more slots than values */
+	TRY(memory_need_slots_make(slots, tally->all_count)); /* never more slots than values */
 	for (int i = 0; i < tally->all_count; i++)
 		least += tally->all[i];
 	for (int cut = 0; cut < tally->size_count; cut++)
-		if (bytes_of_two(tally, cut) < least) {
-			least = bytes_of_two(tally, cut);
+		if (memory_need_bytes_of_two(tally, cut) < least) {
+			least = memory_need_bytes_of_two(tally, cut);
 			best = cut;
 		}
 	for (int i = 0; best < 0 && i < tally->all_count; i++)
@@ -149,7 +149,7 @@ tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout
 	size_t grad = dtype_bytes(config->grad_dtype), wire = dtype_bytes(config->reduce_dtype);
 	size_t most = 0; /* elements */
 
-	TRY(slots_make(slots, layout->trained_count + copies));
+	TRY(memory_need_slots_make(slots, layout->trained_count + copies));
 	for (int b = 0; b < layout->trained_count; b++) {
 		const struct param_span *span = &layout->spans[b];
 		if (span->keeps_grad || span->home != home)
@@ -164,7 +164,7 @@ tutti_status slots_for_whole(struct slot_sizes *slots, const struct model_layout
 	return TUTTI_OK;
 }
 
-static size_t slots_sum(const struct slot_sizes *slots)
+static size_t memory_need_slots_sum(const struct slot_sizes *slots)
 {
 	size_t sum = 0;
 
@@ -222,9 +222,10 @@ static void memory_need_count_largest(int *at_once, int *counts, int units, int 
 }
 
 /* Counts the most whole units at once, in whichever order they begin. */
-static tutti_status tally_any_order(struct tally *tally, const struct model_layout *layout,
-				    const struct tutti_model *model,
-				    const tutti_train_config *config, int home)
+static tutti_status memory_need_tally_any_order(struct tally *tally,
+						const struct model_layout *layout,
+						const struct tutti_model *model,
+						const tutti_train_config *config, int home)
 {
 	int units = model->unit_count;
 	int at_once = config->keep_after_forward ? units : 1 + units_ahead(config, model);
@@ -316,14 +317,14 @@ static bool memory_need_is_counted(const struct units *s, int b)
 static void memory_need_plain_order_gather(struct units *s, int b)
 {
 	if (!s->buckets[b].is_there && memory_need_is_counted(s, b))
-		tally_take(s->tally, s->layout->spans[b].count * s->width);
+		memory_need_tally_take(s->tally, s->layout->spans[b].count * s->width);
 	s->buckets[b].is_there = true;
 }
 
 static void memory_need_plain_order_let_go(struct units *s, int b)
 {
 	if (s->buckets[b].is_there && memory_need_is_counted(s, b))
-		tally_give(s->tally, s->layout->spans[b].count * s->width);
+		memory_need_tally_give(s->tally, s->layout->spans[b].count * s->width);
 	s->buckets[b] = (struct gathered){0};
 }
 
@@ -357,9 +358,9 @@ static void memory_need_close_unit(struct units *s, int event)
 	}
 }
 
-static tutti_status tally_units(struct tally *tally, const struct model_layout *layout,
-				const struct tutti_model *model, const tutti_train_config *config,
-				int home)
+static tutti_status memory_need_tally_units(struct tally *tally, const struct model_layout *layout,
+					    const struct tutti_model *model,
+					    const tutti_train_config *config, int home)
 {
 	struct units s = {.layout = layout,
 			  .units = model->unit_count,
@@ -393,26 +394,27 @@ tutti_status slots_for_units(struct slot_sizes *slots, const struct model_layout
 	size_t width = dtype_bytes(config->param_dtype);
 	struct tally tally;
 
-	TRY(tally_make(&tally, layout->span_count));
+	TRY(memory_need_tally_make(&tally, layout->span_count));
 	for (int s = 0; s < layout->span_count; s++) {
 		const struct param_span *span = &layout->spans[s];
 		if ((span->home == home && span->is_sharded) ||
 		    memory_need_is_passed_on(span, home))
-			tally_expect(&tally, span->count * width);
+			memory_need_tally_expect(&tally, span->count * width);
 	}
-	tally_begin(&tally);
+	memory_need_tally_begin(&tally);
 	for (int s = 0; s < layout->span_count; s++)
 		if (memory_need_is_passed_on(&layout->spans[s], home)) {
-			tally_take(&tally, layout->spans[s].count * width);
-			tally_give(&tally, layout->spans[s].count * width);
+			memory_need_tally_take(&tally, layout->spans[s].count * width);
+			memory_need_tally_give(&tally, layout->spans[s].count * width);
 		}
 	tutti_status status = TUTTI_OK;
 	if (layout->by_unit)
-		status = model->is_pipelined ? tally_any_order(&tally, layout, model, config, home)
-					     : tally_units(&tally, layout, model, config, home);
+		status = model->is_pipelined
+				 ? memory_need_tally_any_order(&tally, layout, model, config, home)
+				 : memory_need_tally_units(&tally, layout, model, config, home);
 	if (status == TUTTI_OK)
-		status = tally_choose(&tally, slots);
-	tally_free(&tally);
+		status = memory_need_tally_choose(&tally, slots);
+	memory_need_tally_free(&tally);
 	return status;
 }
 
@@ -442,9 +444,9 @@ static void memory_need_plain_order_land(struct grads *s)
 	if (s->under_way == NO_BUCKET)
 		return;
 	size_t count = s->layout->spans[s->under_way].count;
-	tally_give(s->tally, count * s->grad_width);
+	memory_need_tally_give(s->tally, count * s->grad_width);
 	if (s->wire_width)
-		tally_give(s->tally, count * s->wire_width);
+		memory_need_tally_give(s->tally, count * s->wire_width);
 	s->under_way = NO_BUCKET;
 }
 
@@ -453,12 +455,12 @@ static void memory_need_plain_order_start(struct grads *s, int b)
 	if (!memory_need_has_slot(s, &s->layout->spans[b]))
 		return;
 	if (s->wire_width)
-		tally_take(s->tally, s->layout->spans[b].count * s->wire_width);
+		memory_need_tally_take(s->tally, s->layout->spans[b].count * s->wire_width);
 	memory_need_plain_order_land(s);
 	s->under_way = b;
 }
 
-static void grad_is_final(struct grads *s, int param)
+static void memory_need_grad_is_final(struct grads *s, int param)
 {
 	int b = s->layout->places[param].span, *next = &s->next_bucket;
 
@@ -469,24 +471,24 @@ static void grad_is_final(struct grads *s, int param)
 		memory_need_plain_order_start(s, (*next)++);
 }
 
-static void unit_backward(struct grads *s, int unit)
+static void memory_need_unit_backward(struct grads *s, int unit)
 {
 	for (const int *b = s->layout->unit_spans[unit]; *b >= 0; b++) {
 		const struct param_span *span = &s->layout->spans[*b];
 		if (!memory_need_has_slot(s, span) || s->is_there[*b])
 			continue;
-		tally_take(s->tally, span->count * s->grad_width);
+		memory_need_tally_take(s->tally, span->count * s->grad_width);
 		s->is_there[*b] = true;
 	}
 	for (int i = s->model->use_count - 1; i >= 0; i--) {
 		int param = s->model->uses[i].param;
 		if (s->model->uses[i].unit == unit && --s->pending[param] == 0 &&
 		    param_is_trained(&s->model->params[param]))
-			grad_is_final(s, param);
+			memory_need_grad_is_final(s, param);
 	}
 }
 
-static tutti_status tally_grads(struct grads *s)
+static tutti_status memory_need_tally_grads(struct grads *s)
 {
 	int params = s->model->param_count, buckets = s->layout->trained_count;
 
@@ -500,7 +502,7 @@ static tutti_status tally_grads(struct grads *s)
 		for (int b = 0; b < buckets; b++)
 			s->to_come[b] = s->layout->spans[b].param_count;
 		for (int u = s->model->unit_count - 1; u >= 0; u--)
-			unit_backward(s, u);
+			memory_need_unit_backward(s, u);
 	}
 	free(s->pending);
 	free(s->is_there);
@@ -523,28 +525,29 @@ tutti_status slots_for_grads(struct slot_sizes *slots, const struct model_layout
 		return slots_for_whole(slots, layout, config, home, COPIES_IN_PIPELINE);
 	if (config->grad_dtype != config->reduce_dtype)
 		s.wire_width = dtype_bytes(config->reduce_dtype);
-	TRY(tally_make(&tally, 2 * layout->trained_count));
+	TRY(memory_need_tally_make(&tally, 2 * layout->trained_count));
 	for (int b = 0; b < layout->trained_count; b++) {
 		if (!memory_need_has_slot(&s, &layout->spans[b]))
 			continue;
-		tally_expect(&tally, layout->spans[b].count * s.grad_width);
+		memory_need_tally_expect(&tally, layout->spans[b].count * s.grad_width);
 		if (s.wire_width)
-			tally_expect(&tally, layout->spans[b].count * s.wire_width);
+			memory_need_tally_expect(&tally, layout->spans[b].count * s.wire_width);
 	}
-	tally_begin(&tally);
-	tutti_status status = tally_grads(&s);
+	memory_need_tally_begin(&tally);
+	tutti_status status = memory_need_tally_grads(&s);
 	if (status == TUTTI_OK)
-		status = tally_choose(&tally, slots);
-	tally_free(&tally);
+		status = memory_need_tally_choose(&tally, slots);
+	memory_need_tally_free(&tally);
 	return status;
 }
 
 /* ---- bytes ---- */
 
 /* Of the left neighbour's part: parameters, state as of AdamW, and gradients. */
-static size_t shadow_bytes(const struct model_layout *layout, const struct tutti_model *model,
-			   const tutti_train_config *config, const struct param_span *span,
-			   int shard_rank)
+static size_t memory_need_shadow_bytes(const struct model_layout *layout,
+				       const struct tutti_model *model,
+				       const tutti_train_config *config,
+				       const struct param_span *span, int shard_rank)
 {
 	int owner = (shard_rank + layout->shard_size - 1) % layout->shard_size;
 	struct element_range range = span_part(span, owner);
@@ -560,8 +563,9 @@ static size_t shadow_bytes(const struct model_layout *layout, const struct tutti
 }
 
 /* Elements of the span whose gradient is copied before it is sent. */
-static size_t copied_elements(const struct param_span *span, const struct tutti_model *model,
-			      const tutti_train_config *config)
+static size_t memory_need_copied_elements(const struct param_span *span,
+					  const struct tutti_model *model,
+					  const tutti_train_config *config)
 {
 	size_t elements = 0;
 
@@ -585,13 +589,13 @@ static void memory_need_span(const struct model_layout *layout, const struct tut
 	size_t width = dtype_bytes(config->param_dtype);
 
 	stats->param_bytes += width * (span->is_sharded ? part : all);
-	stats->optimizer_bytes += shadow_bytes(layout, model, config, span, shard_rank);
+	stats->optimizer_bytes += memory_need_shadow_bytes(layout, model, config, span, shard_rank);
 	if (!span->is_trained)
 		return;
 	if (span->keeps_grad)
-		stats->grad_bytes +=
-			dtype_bytes(config->grad_dtype) * all +
-			dtype_bytes(config->reduce_dtype) * copied_elements(span, model, config);
+		stats->grad_bytes += dtype_bytes(config->grad_dtype) * all +
+				     dtype_bytes(config->reduce_dtype) *
+					     memory_need_copied_elements(span, model, config);
 	else
 		stats->grad_bytes += dtype_bytes(span_sum_dtype(span, config)) * part;
 	if (!config->offload_dir && !(config->on_device && config->offload_optimizer))
@@ -606,10 +610,10 @@ tutti_status memory_for_slots(const struct model_layout *layout, const struct tu
 	*bytes = 0;
 	for (int home = 0; home < layout->home_count; home++) {
 		TRY(slots_for_units(&slots, layout, model, config, home));
-		*bytes += slots_sum(&slots);
+		*bytes += memory_need_slots_sum(&slots);
 		slots_finish(&slots);
 		TRY(slots_for_grads(&slots, layout, model, config, home));
-		*bytes += slots_sum(&slots);
+		*bytes += memory_need_slots_sum(&slots);
 		slots_finish(&slots);
 	}
 	return TUTTI_OK;

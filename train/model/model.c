@@ -189,7 +189,7 @@ static tutti_status model_check_shape(const struct tutti_model *model, struct pa
  * means that this rank does not have the values. */
 static _Alignas(64) char no_elements[64];
 
-static void param_place_no_elements(struct param *param)
+static void model_param_place_no_elements(struct param *param)
 {
 	param->data = param->data ? param->data : no_elements;
 	if (param_is_trained(param) && !param->grad)
@@ -238,7 +238,7 @@ static tutti_status model_add_param(struct tutti_model *model, struct param *par
 	strcpy(param->name, name);
 	TRY(model_check_shape(model, param, ndim, shape));
 	if (param->is_extern && param->count == 0)
-		param_place_no_elements(param);
+		model_param_place_no_elements(param);
 	TRY(model_param_check(model, param));
 	TRY(model_grow(&model->params, model->param_count, sizeof *model->params));
 	TRY(model_add_use(model, model->param_count, param->unit));

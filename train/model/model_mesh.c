@@ -91,7 +91,7 @@ static int model_mesh_find(const struct axes *axes, const char *name)
 }
 
 /* Stage s is on coordinate s modulo "pp"'s size. */
-static int stage_place(const struct unit *unit, const struct axes *axes)
+static int model_mesh_stage_place(const struct unit *unit, const struct axes *axes)
 {
 	int pp = model_mesh_find(axes, "pp");
 
@@ -102,7 +102,7 @@ bool unit_is_here(const struct unit *unit, const struct axes *axes, int rank)
 {
 	int pp = model_mesh_find(axes, "pp");
 
-	return pp < 0 || stage_place(unit, axes) == axes_coord(axes, pp, rank);
+	return pp < 0 || model_mesh_stage_place(unit, axes) == axes_coord(axes, pp, rank);
 }
 
 /* The coordinates of "pp" that have the parameter, as bits. */
@@ -113,8 +113,8 @@ static uint64_t model_mesh_stages_of(const struct tutti_model *model, const stru
 
 	for (int i = 0; i < model->use_count; i++)
 		if (model->uses[i].param == param)
-			stages |= (uint64_t)1
-				  << stage_place(&model->units[model->uses[i].unit], axes);
+			stages |= (uint64_t)1 << model_mesh_stage_place(
+					  &model->units[model->uses[i].unit], axes);
 	return stages;
 }
 
@@ -208,7 +208,7 @@ static bool model_mesh_is_first(const struct param *param, const struct axes *ax
 }
 
 /* The axis that divides it on this mesh. */
-static const char *axis_of(const struct param *param)
+static const char *model_mesh_axis_of(const struct param *param)
 {
 	return param->part.order.parts > 1 ? param->split_axis : "";
 }
@@ -224,7 +224,7 @@ static void model_mesh_take_kind(struct tutti_model *model, int param)
 		const struct param *other = &model->params[p];
 		if (other->part.sum_group == of->part.sum_group &&
 		    other->part.is_tied == of->part.is_tied &&
-		    strcmp(axis_of(other), axis_of(of)) == 0) {
+		    strcmp(model_mesh_axis_of(other), model_mesh_axis_of(of)) == 0) {
 			of->part.kind = other->part.kind;
 			return;
 		}

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* The elements that a parameter takes in a span: the next one begins on a cache line. */
-static inline size_t param_room(size_t elements)
+static inline size_t span_layout_param_room(size_t elements)
 {
 	return (elements + 15) / 16 * 16;
 }
@@ -81,9 +81,9 @@ static void span_layout_cut_whole(struct param_span *span, const struct tutti_mo
 	for (int r = 0, i = 0; r <= ranks; r++) {
 		span->cuts[r] = count;
 		for (; r < ranks && i < span->param_count && owners[span->params[i]] == r; i++)
-			count += span->is_in_place
-					 ? model->params[span->params[i]].count
-					 : param_room(model->params[span->params[i]].count);
+			count += span->is_in_place ? model->params[span->params[i]].count
+						   : span_layout_param_room(
+							     model->params[span->params[i]].count);
 	}
 }
 
@@ -167,7 +167,7 @@ static int layout_shard_size(const tutti_train_config *config, int world_size, i
 	}
 }
 
-static bool shards_params(const tutti_train_config *config)
+static bool span_layout_shards_params(const tutti_train_config *config)
 {
 	return config->strategy == TUTTI_FSDP || config->strategy == TUTTI_HSDP;
 }
@@ -191,7 +191,7 @@ static bool span_layout_is_of(const struct model_layout *layout, const struct pa
 
 static size_t span_limit(const tutti_train_config *config, int spans_before)
 {
-	if (shards_params(config))
+	if (span_layout_shards_params(config))
 		return 0; /* every unit ends a span */
 	if (config->bucket_bytes)
 		return config->bucket_bytes;
@@ -205,8 +205,8 @@ static void span_close(struct model_layout *layout, const struct tutti_model *mo
 		return;
 	open->is_trained = kind == TRAINED || kind == TRAINED_WHOLE;
 	open->is_split = layout->shard_size > 1 &&
-			 (kind == TRAINED || (kind == FROZEN && shards_params(config)));
-	open->is_sharded = open->is_split && shards_params(config);
+			 (kind == TRAINED || (kind == FROZEN && span_layout_shards_params(config)));
+	open->is_sharded = open->is_split && span_layout_shards_params(config);
 	open->keeps_grad = !open->is_split || config->strategy == TUTTI_ZERO1;
 	open->home = layout->unit_homes[model->params[open->params[0]].unit];
 	for (int i = 0; i < open->param_count; i++) {
@@ -224,7 +224,8 @@ static bool span_layout_is_large_extern(const struct param *param, const tutti_t
 }
 
 /* The parameter before p, in another unit, is of another home. */
-static bool home_ends(const struct model_layout *layout, const struct tutti_model *model, int p)
+static bool span_layout_home_ends(const struct model_layout *layout,
+				  const struct tutti_model *model, int p)
 {
 	const struct param *params = model->params;
 
@@ -251,7 +252,7 @@ static void span_layout_cut_class(struct model_layout *layout, const struct tutt
 		/* Stages have other parameters beside it, but divide it alike. */
 		is_full =
 			is_full || (span_layout_is_of(layout, param, class) && param->part.is_tied);
-		if (is_full || home_ends(layout, model, p)) {
+		if (is_full || span_layout_home_ends(layout, model, p)) {
 			span_close(layout, model, config, &open, class.kind);
 			bytes = 0;
 		}
@@ -305,11 +306,11 @@ static void span_layout_place(struct model_layout *layout, const struct tutti_mo
 		layout->places[p].offset = span->count;
 		span->elements += model->params[p].count;
 		span->count += span->is_in_place ? model->params[p].count
-						 : param_room(model->params[p].count);
+						 : span_layout_param_room(model->params[p].count);
 	}
 	/* A span without elements gets a cache line, so that it needs no special case elsewhere. */
 	if (span->count == 0)
-		span->count = param_room(1);
+		span->count = span_layout_param_room(1);
 }
 
 static tutti_status span_layout_cut_all(struct model_layout *layout,
@@ -405,7 +406,7 @@ tutti_status layout_make(struct model_layout *layout, const struct tutti_model *
 
 	*layout = (struct model_layout){.shard_size = shard_size,
 					.replica_count = world_size / shard_size,
-					.by_unit = shards_params(config)};
+					.by_unit = span_layout_shards_params(config)};
 	tutti_status status = span_layout_fill(layout, model, config);
 	if (status != TUTTI_OK)
 		layout_finish(layout);

@@ -121,8 +121,9 @@ tutti_status optimizer_prepare(tutti_trainer *trainer, const tutti_optimizer *gr
 enum { STRIDE = 1 << 14 };
 
 /* Of element first of the piece and *run after it: numbers in the whole model. */
-static struct kernel_rounding rounding_keys(const tutti_trainer *trainer, const struct piece *piece,
-					    size_t first, size_t *run)
+static struct kernel_rounding optimizer_rounding_keys(const tutti_trainer *trainer,
+						      const struct piece *piece, size_t first,
+						      size_t *run)
 {
 	const struct param *param = &trainer->model.params[piece->param];
 
@@ -152,7 +153,8 @@ static void optimizer_round_values(const struct host_update *u, size_t first, si
 		return;
 	}
 	for (size_t i = 0, run; i < count; i += run) {
-		struct kernel_rounding keys = rounding_keys(u->trainer, u->piece, first + i, &run);
+		struct kernel_rounding keys =
+			optimizer_rounding_keys(u->trainer, u->piece, first + i, &run);
 		run = smaller(run, count - i);
 		kernel_narrow_at_random(element_at(low, dtype, i), value + i, run, &keys);
 	}
@@ -225,7 +227,7 @@ static void optimizer_update_on_device(const tutti_trainer *trainer, const struc
 					     .count = piece->count,
 					     .scale = scale};
 	size_t run; /* all of it: such rounding is refused on a mesh */
-	const struct kernel_rounding keys = rounding_keys(trainer, piece, 0, &run);
+	const struct kernel_rounding keys = optimizer_rounding_keys(trainer, piece, 0, &run);
 	const struct device_low low = {.values = piece->low,
 				       .dtype = trainer->config.param_dtype,
 				       .at_random =

@@ -11,7 +11,7 @@
 
 /* ---- plans: a rank's list of actions, and which of them need messages ---- */
 
-static tutti_status stage_plan_allocate(struct stage_plan *plan)
+static tutti_status pipeline_stage_plan_allocate(struct stage_plan *plan)
 {
 	size_t tasks = (size_t)plan->shape.chunks * (size_t)plan->shape.micro_batches;
 	size_t actions = (size_t)plan->list.count;
@@ -29,7 +29,7 @@ static tutti_status stage_plan_allocate(struct stage_plan *plan)
 	return has_memory ? TUTTI_OK : fail_no_memory("the tasks of a pipeline");
 }
 
-static void index_action(struct stage_plan *plan, int i)
+static void pipeline_index_action(struct stage_plan *plan, int i)
 {
 	const struct action *a = &plan->list.at[i];
 	int chunk = a->stage / plan->shape.ranks;
@@ -52,9 +52,9 @@ tutti_status stage_plan_make(struct stage_plan *plan, const struct pipeline_shap
 	*plan = (struct stage_plan){.shape = *shape, .list = list};
 	if (!plan->list.at)
 		return fail_no_memory("the schedule of a pipeline");
-	TRY(stage_plan_allocate(plan));
+	TRY(pipeline_stage_plan_allocate(plan));
 	for (int i = 0; i < plan->list.count; i++)
-		index_action(plan, i);
+		pipeline_index_action(plan, i);
 	return TUTTI_OK;
 }
 
@@ -75,8 +75,8 @@ void stage_plan_finish(struct stage_plan *plan)
 
 enum { ALIGNMENT = 64 };
 
-static tutti_status buffers_create(const struct tutti_pipeline *pipeline,
-				   struct stage_buffer **buffers, int count)
+static tutti_status pipeline_buffers_create(const struct tutti_pipeline *pipeline,
+					    struct stage_buffer **buffers, int count)
 {
 	size_t bytes = whole_lines(message_bytes(pipeline));
 
@@ -92,14 +92,14 @@ static tutti_status buffers_create(const struct tutti_pipeline *pipeline,
 }
 
 /* The list of buffers ends with one that has no data. */
-static void buffers_destroy(struct stage_buffer *buffers)
+static void pipeline_buffers_destroy(struct stage_buffer *buffers)
 {
 	for (struct stage_buffer *b = buffers; b && b->data; b++)
 		free(b->data);
 	free(buffers);
 }
 
-static tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
+static tutti_status pipeline_inbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
 {
 	struct inbox *inbox = &pipeline->inbox[way];
 	int ranks = pipeline->step.shape.ranks, count = pipeline->buffers.activations;
@@ -108,7 +108,7 @@ static tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way
 		count = pipeline->buffers.gradients;
 	inbox->way = way;
 	inbox->peer = (pipeline->rank + (way == WAY_ACTIVATIONS ? ranks - 1 : 1)) % ranks;
-	TRY(buffers_create(pipeline, &inbox->buffers, count));
+	TRY(pipeline_buffers_create(pipeline, &inbox->buffers, count));
 	inbox->free = calloc((size_t)count + 1, sizeof *inbox->free);
 	if (!inbox->free)
 		return fail_no_memory("the receives of a pipeline");
@@ -117,7 +117,7 @@ static tutti_status inbox_create(struct tutti_pipeline *pipeline, enum stage_way
 	return TUTTI_OK;
 }
 
-static tutti_status outbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
+static tutti_status pipeline_outbox_create(struct tutti_pipeline *pipeline, enum stage_way way)
 {
 	struct outbox *outbox = &pipeline->outbox[way];
 	int ranks = pipeline->step.shape.ranks;
@@ -125,7 +125,7 @@ static tutti_status outbox_create(struct tutti_pipeline *pipeline, enum stage_wa
 	outbox->way = way;
 	outbox->peer = (pipeline->rank + (way == WAY_ACTIVATIONS ? 1 : ranks - 1)) % ranks;
 	outbox->buffer_count = pipeline->buffers.sends;
-	return buffers_create(pipeline, &outbox->buffers, outbox->buffer_count);
+	return pipeline_buffers_create(pipeline, &outbox->buffers, outbox->buffer_count);
 }
 
 /* ---- create ---- */
@@ -190,7 +190,7 @@ static void pipeline_write_config(FILE *file, const void *of)
 }
 
 /* Where there is no formula, the lists of all ranks are executed in virtual time. */
-static tutti_status expect_bubble(struct tutti_pipeline *pipeline)
+static tutti_status pipeline_expect_bubble(struct tutti_pipeline *pipeline)
 {
 	const struct pipeline_shape *shape = &pipeline->step.shape;
 	const struct action_times times = {1, 1, 1, 0};
@@ -226,10 +226,10 @@ static tutti_status pipeline_allocate(struct tutti_pipeline *pipeline)
 	TRY(stage_plan_make(step, &shape, schedule_list(&shape, pipeline->rank)));
 	pipeline->buffers = schedule_buffers_of(&shape, &step->list, pipeline->rank);
 	for (int way = 0; way < WAYS; way++) {
-		TRY(inbox_create(pipeline, (enum stage_way)way));
-		TRY(outbox_create(pipeline, (enum stage_way)way));
+		TRY(pipeline_inbox_create(pipeline, (enum stage_way)way));
+		TRY(pipeline_outbox_create(pipeline, (enum stage_way)way));
 	}
-	return expect_bubble(pipeline);
+	return pipeline_expect_bubble(pipeline);
 }
 
 /* A communicator of its own, so that tags meet none of the caller's. */
@@ -297,9 +297,9 @@ void tutti_pipeline_destroy(tutti_pipeline *pipeline)
 	}
 	tutti_comm_destroy(pipeline->line);
 	for (int way = 0; way < WAYS; way++) {
-		buffers_destroy(pipeline->inbox[way].buffers);
+		pipeline_buffers_destroy(pipeline->inbox[way].buffers);
 		free(pipeline->inbox[way].free);
-		buffers_destroy(pipeline->outbox[way].buffers);
+		pipeline_buffers_destroy(pipeline->outbox[way].buffers);
 	}
 	stage_plan_finish(&pipeline->step);
 	stage_plan_finish(&pipeline->evaluation);

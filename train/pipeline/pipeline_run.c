@@ -27,7 +27,7 @@ static void pipeline_fail(struct tutti_pipeline *pipeline);
 static const char *const way_names[] = {"activation", "gradient"};
 
 /* Posts the receives that have a buffer. */
-static tutti_status inbox_post(struct tutti_pipeline *pipeline, enum stage_way way)
+static tutti_status pipeline_run_inbox_post(struct tutti_pipeline *pipeline, enum stage_way way)
 {
 	struct inbox *inbox = &pipeline->inbox[way];
 	const struct stage_plan *plan = pipeline->plan;
@@ -48,7 +48,8 @@ static tutti_status inbox_post(struct tutti_pipeline *pipeline, enum stage_way w
 	return TUTTI_OK;
 }
 
-static uint64_t message_word_of(const struct tutti_pipeline *pipeline, int stage, int micro_batch)
+static uint64_t pipeline_run_message_word_of(const struct tutti_pipeline *pipeline, int stage,
+					     int micro_batch)
 {
 	uint64_t count = (uint64_t)pipeline->plan->shape.micro_batches;
 
@@ -56,8 +57,9 @@ static uint64_t message_word_of(const struct tutti_pipeline *pipeline, int stage
 }
 
 /* Waits for the message that action needs. */
-static tutti_status inbox_wait(const struct tutti_pipeline *pipeline, const struct inbox *inbox,
-			       struct stage_buffer *buffer, const struct action *action)
+static tutti_status pipeline_run_inbox_wait(const struct tutti_pipeline *pipeline,
+					    const struct inbox *inbox, struct stage_buffer *buffer,
+					    const struct action *action)
 {
 	tutti_status status = tutti_work_wait(&buffer->work, pipeline->timeout_ms);
 	bool is_activation = inbox->way == WAY_ACTIVATIONS;
@@ -74,8 +76,9 @@ static tutti_status inbox_wait(const struct tutti_pipeline *pipeline, const stru
 		    action->stage + (is_activation ? -1 : 1));
 }
 
-static tutti_status outbox_wait(const struct tutti_pipeline *pipeline, const struct outbox *outbox,
-				struct stage_buffer *buffer)
+static tutti_status pipeline_run_outbox_wait(const struct tutti_pipeline *pipeline,
+					     const struct outbox *outbox,
+					     struct stage_buffer *buffer)
 {
 	tutti_status status = tutti_work_wait(&buffer->work, pipeline->timeout_ms);
 
@@ -89,21 +92,22 @@ static tutti_status outbox_wait(const struct tutti_pipeline *pipeline, const str
 }
 
 /* Waits for the action's message, which must be the next one. */
-static tutti_status inbox_take(struct tutti_pipeline *pipeline, enum stage_way way, int action,
-			       const void **data)
+static tutti_status pipeline_run_inbox_take(struct tutti_pipeline *pipeline, enum stage_way way,
+					    int action, const void **data)
 {
 	struct inbox *inbox = &pipeline->inbox[way];
 	const struct stage_plan *plan = pipeline->plan;
 	const struct action *of = &plan->list.at[action];
 	uint64_t word;
 
-	TRY(inbox_post(pipeline, way));
+	TRY(pipeline_run_inbox_post(pipeline, way));
 	assert(inbox->taken < inbox->posted && plan->needed_by[way][inbox->taken] == action);
 	struct stage_buffer *buffer = &inbox->buffers[plan->buffer_of[way][action]];
-	TRY(inbox_wait(pipeline, inbox, buffer, of));
+	TRY(pipeline_run_inbox_wait(pipeline, inbox, buffer, of));
 	inbox->taken++;
 	memcpy(&word, buffer->data + pipeline->bytes, sizeof word);
-	assert((word | 1) == (message_word_of(pipeline, of->stage, of->micro_batch) | 1));
+	assert((word | 1) ==
+	       (pipeline_run_message_word_of(pipeline, of->stage, of->micro_batch) | 1));
 	if (word & 1)
 		pipeline_fail(pipeline);
 	*data = buffer->data;
@@ -111,7 +115,8 @@ static tutti_status inbox_take(struct tutti_pipeline *pipeline, enum stage_way w
 }
 
 /* The message of an earlier action is not needed any more. */
-static void inbox_release(struct tutti_pipeline *pipeline, enum stage_way way, int action)
+static void pipeline_run_inbox_release(struct tutti_pipeline *pipeline, enum stage_way way,
+				       int action)
 {
 	struct inbox *inbox = &pipeline->inbox[way];
 	int buffer = pipeline->plan->buffer_of[way][action];
@@ -122,24 +127,26 @@ static void inbox_release(struct tutti_pipeline *pipeline, enum stage_way way, i
 	inbox->free[inbox->free_count++] = buffer;
 }
 
-static tutti_status outbox_room(struct tutti_pipeline *pipeline, enum stage_way way, void **data)
+static tutti_status pipeline_run_outbox_room(struct tutti_pipeline *pipeline, enum stage_way way,
+					     void **data)
 {
 	struct outbox *outbox = &pipeline->outbox[way];
 	struct stage_buffer *buffer = &outbox->buffers[outbox->sent % outbox->buffer_count];
 
-	TRY(outbox_wait(pipeline, outbox, buffer));
+	TRY(pipeline_run_outbox_wait(pipeline, outbox, buffer));
 	*data = buffer->data;
 	return TUTTI_OK;
 }
 
 /* The buffer for the next message, once its last one has gone. */
-static tutti_status outbox_send(struct tutti_pipeline *pipeline, enum stage_way way,
-				const struct action *action)
+static tutti_status pipeline_run_outbox_send(struct tutti_pipeline *pipeline, enum stage_way way,
+					     const struct action *action)
 {
 	struct outbox *outbox = &pipeline->outbox[way];
 	struct stage_buffer *buffer = &outbox->buffers[outbox->sent % outbox->buffer_count];
-	uint64_t word = message_word_of(pipeline, action->stage + (way == WAY_ACTIVATIONS ? 1 : -1),
-					action->micro_batch) |
+	uint64_t word = pipeline_run_message_word_of(
+				pipeline, action->stage + (way == WAY_ACTIVATIONS ? 1 : -1),
+				action->micro_batch) |
 			pipeline->has_failed;
 	tutti_call call = {.work = &buffer->work,
 			   .tag = (int)way,
@@ -156,18 +163,18 @@ static tutti_status outbox_send(struct tutti_pipeline *pipeline, enum stage_way 
 }
 
 /* Waits until all that was sent has gone. */
-static tutti_status outbox_flush(struct tutti_pipeline *pipeline, enum stage_way way)
+static tutti_status pipeline_run_outbox_flush(struct tutti_pipeline *pipeline, enum stage_way way)
 {
 	struct outbox *outbox = &pipeline->outbox[way];
 
 	for (int i = 0; i < outbox->buffer_count; i++)
-		TRY(outbox_wait(pipeline, outbox, &outbox->buffers[i]));
+		TRY(pipeline_run_outbox_wait(pipeline, outbox, &outbox->buffers[i]));
 	return TUTTI_OK;
 }
 
 /* After a failure of the communicator: ends the messages in flight. All buffers are free again, so
  * that another step fails at its first message. */
-static void messages_abandon(struct tutti_pipeline *pipeline)
+static void pipeline_run_messages_abandon(struct tutti_pipeline *pipeline)
 {
 	tutti_comm_abort(pipeline->line);
 	for (int way = 0; way < WAYS; way++) {
@@ -223,8 +230,9 @@ static tutti_status pipeline_run_tell_trainer(const struct tutti_pipeline *pipel
 	return tutti_grads_hold(pipeline->config.trainer, !is_last);
 }
 
-static tutti_status call_program(const tutti_pipeline_config *c, const struct action *action,
-				 const void *in, void *out)
+static tutti_status pipeline_run_call_program(const tutti_pipeline_config *c,
+					      const struct action *action, const void *in,
+					      void *out)
 {
 	if (action_is_forward(action))
 		return c->forward(c->arg, action->stage, action->micro_batch, in, out);
@@ -240,7 +248,7 @@ static tutti_status pipeline_run_call(const struct tutti_pipeline *pipeline,
 
 	TRY(pipeline_run_tell_trainer(pipeline, action));
 	callback_call(pipeline_run_name_of(action->kind), "tutti_pipeline_config", -1,
-		      status = call_program(&pipeline->config, action, in, out));
+		      status = pipeline_run_call_program(&pipeline->config, action, in, out));
 	return status;
 }
 
@@ -259,8 +267,8 @@ static void pipeline_run_note_failure(struct tutti_pipeline *pipeline, const str
 	pipeline_fail(pipeline);
 }
 
-static void call_and_count(struct tutti_pipeline *pipeline, const struct action *action,
-			   const void *in, void *out)
+static void pipeline_run_call_and_count(struct tutti_pipeline *pipeline,
+					const struct action *action, const void *in, void *out)
 {
 	double start = clock_now_seconds();
 
@@ -295,11 +303,11 @@ static tutti_status pipeline_run_release(struct tutti_pipeline *pipeline,
 	int forward = plan->forward_of[task], backward = plan->backward_of[task];
 
 	if (action_receives(shape, &plan->list.at[forward]))
-		inbox_release(pipeline, WAY_ACTIVATIONS, forward);
+		pipeline_run_inbox_release(pipeline, WAY_ACTIVATIONS, forward);
 	if (action->kind != ACTION_EVALUATE && action_receives(shape, &plan->list.at[backward]))
-		inbox_release(pipeline, WAY_GRADIENTS, backward);
-	TRY(inbox_post(pipeline, WAY_ACTIVATIONS));
-	return inbox_post(pipeline, WAY_GRADIENTS);
+		pipeline_run_inbox_release(pipeline, WAY_GRADIENTS, backward);
+	TRY(pipeline_run_inbox_post(pipeline, WAY_ACTIVATIONS));
+	return pipeline_run_inbox_post(pipeline, WAY_GRADIENTS);
 }
 
 static tutti_status run_action(struct tutti_pipeline *pipeline, int i)
@@ -312,14 +320,14 @@ static tutti_status run_action(struct tutti_pipeline *pipeline, int i)
 	void *out = NULL;
 
 	if (action_receives(shape, action))
-		TRY(inbox_take(pipeline, way, i, &in));
+		TRY(pipeline_run_inbox_take(pipeline, way, i, &in));
 	if (sends)
-		TRY(outbox_room(pipeline, way, &out));
+		TRY(pipeline_run_outbox_room(pipeline, way, &out));
 	if (!pipeline->has_failed)
-		call_and_count(pipeline, action, in, out);
+		pipeline_run_call_and_count(pipeline, action, in, out);
 	pipeline_run_count_held(pipeline, action);
 	if (sends)
-		TRY(outbox_send(pipeline, way, action));
+		TRY(pipeline_run_outbox_send(pipeline, way, action));
 	return action_releases(shape, action) ? pipeline_run_release(pipeline, action) : TUTTI_OK;
 }
 
@@ -327,12 +335,12 @@ static tutti_status run_list(struct tutti_pipeline *pipeline)
 {
 	for (int way = 0; way < WAYS; way++) {
 		pipeline->inbox[way].posted = pipeline->inbox[way].taken = 0;
-		TRY(inbox_post(pipeline, (enum stage_way)way));
+		TRY(pipeline_run_inbox_post(pipeline, (enum stage_way)way));
 	}
 	for (int i = 0; i < pipeline->plan->list.count; i++)
 		TRY(run_action(pipeline, i));
-	TRY(outbox_flush(pipeline, WAY_ACTIVATIONS));
-	return outbox_flush(pipeline, WAY_GRADIENTS);
+	TRY(pipeline_run_outbox_flush(pipeline, WAY_ACTIVATIONS));
+	return pipeline_run_outbox_flush(pipeline, WAY_GRADIENTS);
 }
 
 /* The same message on all ranks: others get one that begins with the rank. */
@@ -390,7 +398,7 @@ static tutti_status pipeline_execute(struct tutti_pipeline *pipeline, const stru
 	kept_error_note(&pipeline->failure, status);
 	if (status != TUTTI_OK) {
 		pipeline_fail(pipeline);
-		messages_abandon(pipeline);
+		pipeline_run_messages_abandon(pipeline);
 	}
 	return pipeline_run_agree(pipeline);
 }

@@ -138,7 +138,7 @@ void exact_sum_merge(struct exact_sum *sum, const struct exact_sum *other)
 
 /* The 64 bits from the first set bit on; the last bit is also set if anything is below them.
  * digit[-1] and digit[-2] exist. */
-static uint64_t leading_bits(const uint64_t *digit, int zeros, bool below)
+static uint64_t exact_sum_leading_bits(const uint64_t *digit, int zeros, bool below)
 {
 	uint64_t top = (digit[0] << 32 | digit[-1]) << zeros, next = digit[-2] << zeros;
 
@@ -165,7 +165,7 @@ double exact_sum_value(const struct exact_sum *sum)
 	for (int i = 0; i < top - 2; i++)
 		below |= digits[i] != 0;
 	int zeros = __builtin_clz((unsigned)digits[top]);
-	uint64_t bits = leading_bits(&digits[top], zeros, below), rounded = bits >> 11;
+	uint64_t bits = exact_sum_leading_bits(&digits[top], zeros, below), rounded = bits >> 11;
 	rounded += (bits >> 10 & 1) && ((bits & 0x3ff) || (rounded & 1));
 	/* Two digits below the last: 2^-64 of it. */
 	return ldexp((double)rounded, 32 * (top - 1) - zeros + 11 - 64 - 298);

@@ -207,7 +207,7 @@ double kernel_sum_of_squares(const void *x, tutti_dtype dtype, size_t count)
 }
 
 /* The exponent bits. Only infinities and NaNs have all of them set. */
-static uint32_t exponent_of(tutti_dtype dtype)
+static uint32_t kernel_exponent_of(tutti_dtype dtype)
 {
 	assert(dtype == TUTTI_F32 || dtype == TUTTI_BF16 || dtype == TUTTI_F16);
 	if (dtype == TUTTI_F32)
@@ -217,7 +217,7 @@ static uint32_t exponent_of(tutti_dtype dtype)
 
 static bool kernel_any_nonfinite(const void *x, tutti_dtype dtype, size_t first, size_t n)
 {
-	uint32_t exponent = exponent_of(dtype);
+	uint32_t exponent = kernel_exponent_of(dtype);
 
 	if (dtype == TUTTI_F32)
 		return kernels_loops()->any_has_32((const float *)x + first, n, exponent);

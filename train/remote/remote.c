@@ -38,7 +38,7 @@ static struct remote_context *remote_look_up(const struct remote *remote, uint64
 	return context;
 }
 
-static void context_free(struct remote_context *context)
+static void remote_context_free(struct remote_context *context)
 {
 	for (int i = 0; i < context->num_sums; i++)
 		free(context->sums[i].values);
@@ -81,7 +81,7 @@ void context_remove(struct remote *remote, struct remote_context *context)
 	remote->begun -= context->is_begun;
 	context->is_gone = true;
 	if (context->users == 0)
-		context_free(context);
+		remote_context_free(context);
 }
 
 struct remote_context *context_find(struct remote *remote, uint64_t number)
@@ -100,7 +100,7 @@ void context_leave(struct remote *remote, struct remote_context *context)
 	bool is_last = --context->users == 0 && context->is_gone;
 	pthread_mutex_unlock(&remote->lock);
 	if (is_last)
-		context_free(context);
+		remote_context_free(context);
 }
 
 /* The record, or a new one that nobody knows yet. */
@@ -124,7 +124,7 @@ static tutti_status remote_find_or_make(struct remote *remote, uint64_t number,
 /* The record is there before the beginner knows of it, so that an end that comes meanwhile finds
  * it.
  */
-static tutti_status contexts_join(struct remote *remote, struct remote_context *context)
+static tutti_status remote_contexts_join(struct remote *remote, struct remote_context *context)
 {
 	const tutti_rpc_piece piece = {&context->number, sizeof context->number};
 
@@ -135,9 +135,9 @@ static tutti_status contexts_join(struct remote *remote, struct remote_context *
 			      &piece, 1, NULL, NULL);
 }
 
-/* After the answer to join. A beginner that dies later is told to contexts_died. */
-static tutti_status contexts_joined(struct remote *remote, struct remote_context *context,
-				    tutti_status status)
+/* After the answer to join. A beginner that dies later is told to remote_contexts_died. */
+static tutti_status remote_contexts_joined(struct remote *remote, struct remote_context *context,
+					   tutti_status status)
 {
 	int beginner = context_beginner(context->number);
 
@@ -171,7 +171,7 @@ tutti_status context_enter(struct remote *remote, uint64_t number, struct remote
 	pthread_mutex_unlock(&remote->lock);
 	if (is_joined)
 		return TUTTI_OK;
-	status = contexts_joined(remote, *context, contexts_join(remote, *context));
+	status = remote_contexts_joined(remote, *context, remote_contexts_join(remote, *context));
 	if (status == TUTTI_OK)
 		return TUTTI_OK;
 	struct kept_error failure = kept_error_of(status);
@@ -180,7 +180,7 @@ tutti_status context_enter(struct remote *remote, uint64_t number, struct remote
 		    failure.message);
 }
 
-static tutti_status context_read_number(const tutti_rpc_request *request, uint64_t *number)
+static tutti_status remote_context_read_number(const tutti_rpc_request *request, uint64_t *number)
 {
 	if (request->bytes != sizeof *number)
 		return fail_invalid("a request of %zu bytes", request->bytes);
@@ -189,15 +189,15 @@ static tutti_status context_read_number(const tutti_rpc_request *request, uint64
 }
 
 /* On the beginner. */
-static tutti_status context_on_join(void *arg, const tutti_rpc_request *request,
-				    tutti_rpc_reply *reply)
+static tutti_status remote_context_on_join(void *arg, const tutti_rpc_request *request,
+					   tutti_rpc_reply *reply)
 {
 	struct remote *remote = arg;
 	tutti_status status = TUTTI_OK;
 	uint64_t number;
 
 	(void)reply;
-	TRY(context_read_number(request, &number));
+	TRY(remote_context_read_number(request, &number));
 	pthread_mutex_lock(&remote->lock);
 	struct remote_context *context = remote_look_up(remote, number);
 	if (!context || !context->is_begun || context->state == CONTEXT_ENDS)
@@ -211,14 +211,14 @@ static tutti_status context_on_join(void *arg, const tutti_rpc_request *request,
 }
 
 /* On a participant. It may not have come to know of the context. */
-static tutti_status context_on_end(void *arg, const tutti_rpc_request *request,
-				   tutti_rpc_reply *reply)
+static tutti_status remote_context_on_end(void *arg, const tutti_rpc_request *request,
+					  tutti_rpc_reply *reply)
 {
 	struct remote *remote = arg;
 	uint64_t number;
 
 	(void)reply;
-	TRY(context_read_number(request, &number));
+	TRY(remote_context_read_number(request, &number));
 	if (context_beginner(number) != request->rank)
 		return fail_invalid("rank %d began it", context_beginner(number));
 	pthread_mutex_lock(&remote->lock);
@@ -230,7 +230,7 @@ static tutti_status context_on_end(void *arg, const tutti_rpc_request *request,
 }
 
 /* Functions of the rpc. */
-static void contexts_died(void *arg, int rank)
+static void remote_contexts_died(void *arg, int rank)
 {
 	struct remote *remote = arg;
 	struct remote_context *next;
@@ -327,7 +327,7 @@ static void remote_destroy(void *arg)
 /* ---- the rpc's ---- */
 
 /* Two rpcs of a process, or of two jobs, hardly have the same. */
-static uint64_t salt_of(const struct remote *remote)
+static uint64_t remote_salt_of(const struct remote *remote)
 {
 	return random_mix(clock_now_ns() ^ (uint64_t)getpid() << 44 ^ (uint64_t)(uintptr_t)remote);
 }
@@ -341,7 +341,7 @@ static struct remote *remote_make(tutti_rpc *rpc)
 	remote->rpc = rpc;
 	remote->rank = tutti_rpc_rank(rpc);
 	remote->size = tutti_rpc_size(rpc);
-	remote->salt = salt_of(remote);
+	remote->salt = remote_salt_of(remote);
 	pthread_mutex_init(&remote->lock, NULL);
 	pthread_mutex_init(&remote->registering, NULL);
 	pthread_cond_init(&remote->unlocked, NULL);
@@ -353,8 +353,12 @@ static struct remote *remote_make(tutti_rpc *rpc)
 static tutti_status remote_register_functions(struct remote *remote)
 {
 	const tutti_rpc_function functions[] = {
-		{.name = "tutti.context.join", .fn = context_on_join, .flags = TUTTI_RPC_SHORT},
-		{.name = "tutti.context.end", .fn = context_on_end, .flags = TUTTI_RPC_SHORT},
+		{.name = "tutti.context.join",
+		 .fn = remote_context_on_join,
+		 .flags = TUTTI_RPC_SHORT},
+		{.name = "tutti.context.end",
+		 .fn = remote_context_on_end,
+		 .flags = TUTTI_RPC_SHORT},
 		{.name = "tutti.context.measure", .fn = update_on_measure},
 		{.name = "tutti.context.update", .fn = update_on_apply},
 	};
@@ -383,7 +387,7 @@ struct remote *remote_of(tutti_rpc *rpc, const char *call, tutti_status *status)
 			return NULL;
 		}
 		if (!rpc_extension_set(rpc, &(struct rpc_extension){.data = remote,
-								    .died = contexts_died,
+								    .died = remote_contexts_died,
 								    .destroy = remote_destroy}))
 			remote_free(remote); /* another thread was first */
 	}
@@ -414,7 +418,7 @@ int remote_context_count(tutti_rpc *rpc)
  * needs at once or waits with none, so no two threads wait for each other. A step that waits keeps
  * new readers out. */
 
-static bool param_locks_is_free(const struct remote_param *param, bool updates)
+static bool remote_param_locks_is_free(const struct remote_param *param, bool updates)
 {
 	if (updates)
 		return !param->is_updated && param->readers == 0;
@@ -432,7 +436,7 @@ static tutti_status remote_find_busy(const struct remote *remote, const int *num
 			return remote_param_unknown(
 				remote, updates ? "tutti_rpc_context_step" : "tutti_rpc_param_lock",
 				numbers[i]);
-		if (*busy < 0 && !param_locks_is_free(param, updates))
+		if (*busy < 0 && !remote_param_locks_is_free(param, updates))
 			*busy = numbers[i];
 	}
 	return TUTTI_OK;
@@ -448,8 +452,8 @@ static void remote_note_waiting(const struct remote *remote, const int *numbers,
 	}
 }
 
-static void param_locks_hold(const struct remote *remote, const int *numbers, int count,
-			     bool updates)
+static void remote_param_locks_hold(const struct remote *remote, const int *numbers, int count,
+				    bool updates)
 {
 	for (int i = 0; i < count; i++) {
 		struct remote_param *param = remote->params[numbers[i]];
@@ -460,7 +464,7 @@ static void param_locks_hold(const struct remote *remote, const int *numbers, in
 	}
 }
 
-static tutti_status param_locks_late(const struct remote *remote, int busy, int timeout_ms)
+static tutti_status remote_param_locks_late(const struct remote *remote, int busy, int timeout_ms)
 {
 	const struct remote_param *param = remote->params[busy];
 
@@ -486,7 +490,7 @@ static tutti_status remote_await_free(struct remote *remote, const int *numbers,
 		if (busy < 0)
 			return TUTTI_OK;
 		if (error == ETIMEDOUT)
-			return param_locks_late(remote, busy, timeout_ms);
+			return remote_param_locks_late(remote, busy, timeout_ms);
 		error = timeout_ms > 0 ? pthread_cond_clockwait(&remote->unlocked, &remote->lock,
 								CLOCK_MONOTONIC, &deadline)
 				       : pthread_cond_wait(&remote->unlocked, &remote->lock);
@@ -508,12 +512,12 @@ tutti_status param_locks_take(struct remote *remote, const int *numbers, int cou
 			pthread_cond_broadcast(&remote->unlocked);
 	}
 	if (status == TUTTI_OK)
-		param_locks_hold(remote, numbers, count, updates);
+		remote_param_locks_hold(remote, numbers, count, updates);
 	pthread_mutex_unlock(&remote->lock);
 	return status;
 }
 
-static bool param_locks_is_held(const struct remote *remote, int number, bool updates)
+static bool remote_param_locks_is_held(const struct remote *remote, int number, bool updates)
 {
 	const struct remote_param *param =
 		number >= 0 && number < remote->num_params ? remote->params[number] : NULL;
@@ -527,7 +531,7 @@ static tutti_status remote_drop_one(struct remote *remote, int number, bool upda
 	bool held;
 
 	pthread_mutex_lock(&remote->lock);
-	held = param_locks_is_held(remote, number, updates);
+	held = remote_param_locks_is_held(remote, number, updates);
 	if (held) {
 		if (updates)
 			remote->params[number]->is_updated = false;

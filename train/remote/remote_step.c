@@ -93,7 +93,7 @@ void tutti_rpc_context_set(uint64_t context)
 	rpc_context_set(context);
 }
 
-static uint64_t context_next_number(struct remote *remote)
+static uint64_t remote_step_context_next_number(struct remote *remote)
 {
 	uint64_t count = ++remote->last & 0xffffffff;
 
@@ -122,7 +122,7 @@ tutti_status tutti_rpc_context_begin(tutti_rpc *rpc, uint64_t *context)
 			      "have not ended: call tutti_rpc_context_end.",
 			      remote->rank, remote->begun);
 	else
-		status = context_make(remote, context_next_number(remote), true, &made);
+		status = context_make(remote, remote_step_context_next_number(remote), true, &made);
 	if (status == TUTTI_OK)
 		*context = made->number;
 	pthread_mutex_unlock(&remote->lock);
@@ -132,8 +132,9 @@ tutti_status tutti_rpc_context_begin(tutti_rpc *rpc, uint64_t *context)
 }
 
 /* The beginner's, for one thread that steps or ends it; one more user. INVALID. */
-static tutti_status context_take(struct remote *remote, const char *call, uint64_t number,
-				 enum context_state state, struct remote_context **context)
+static tutti_status remote_step_context_take(struct remote *remote, const char *call,
+					     uint64_t number, enum context_state state,
+					     struct remote_context **context)
 {
 	tutti_status status = TUTTI_OK;
 
@@ -162,8 +163,8 @@ static tutti_status context_take(struct remote *remote, const char *call, uint64
 	return status;
 }
 
-static void context_give(struct remote *remote, struct remote_context *context,
-			 enum context_state state)
+static void remote_step_context_give(struct remote *remote, struct remote_context *context,
+				     enum context_state state)
 {
 	pthread_mutex_lock(&remote->lock);
 	context->is_busy = false;
@@ -212,7 +213,8 @@ tutti_status tutti_rpc_context_end(tutti_rpc *rpc, uint64_t number, int timeout_
 	if (!remote)
 		return status;
 	TRY(rpc_may_wait("tutti_rpc_context_end"));
-	TRY(context_take(remote, "tutti_rpc_context_end", number, CONTEXT_ENDS, &context));
+	TRY(remote_step_context_take(remote, "tutti_rpc_context_end", number, CONTEXT_ENDS,
+				     &context));
 	if (rpc_context() == number)
 		rpc_context_set(0);
 	status = remote_step_end_on_others(remote, context, timeout_ms);
@@ -224,7 +226,7 @@ tutti_status tutti_rpc_context_end(tutti_rpc *rpc, uint64_t number, int timeout_
 		context_leave(remote, context);
 		return TUTTI_OK;
 	}
-	context_give(remote, context, CONTEXT_ENDS);
+	remote_step_context_give(remote, context, CONTEXT_ENDS);
 	return fail(status, "tutti_rpc_context_end, which can be called again: %s",
 		    failure.message);
 }
@@ -294,7 +296,7 @@ static void remote_step_call_all(struct remote_step *step, const char *function,
 }
 
 /* The cause: an error that does not follow from another rank's, or else the first one. */
-static const struct remote_peer *cause_of(const struct remote_peers *peers)
+static const struct remote_peer *remote_step_cause_of(const struct remote_peers *peers)
 {
 	const struct remote_peer *cause = NULL;
 
@@ -367,7 +369,7 @@ static tutti_status remote_step_measure(struct remote_step *step, const struct r
 	struct exact_sum sum;
 
 	remote_step_call_all(step, "tutti.context.measure", remote_step_measure_here);
-	const struct remote_peer *cause = cause_of(step->peers);
+	const struct remote_peer *cause = remote_step_cause_of(step->peers);
 	if (cause)
 		return remote_step_no_rank_updated(cause);
 	TRY(remote_step_add_up(step, &sum, bad));
@@ -396,7 +398,7 @@ static tutti_status remote_step_explain_skip(const struct remote_step *step,
 	return TUTTI_OK;
 }
 
-static tutti_status apply_here(void *arg, struct remote_peer *self)
+static tutti_status remote_step_apply_here(void *arg, struct remote_peer *self)
 {
 	const struct remote_step *step = arg;
 
@@ -432,8 +434,8 @@ static tutti_status remote_step_update(struct remote_step *step)
 {
 	char done[96], other[96];
 
-	remote_step_call_all(step, "tutti.context.update", apply_here);
-	const struct remote_peer *cause = cause_of(step->peers);
+	remote_step_call_all(step, "tutti.context.update", remote_step_apply_here);
+	const struct remote_peer *cause = remote_step_cause_of(step->peers);
 	if (!cause)
 		return TUTTI_OK;
 	remote_step_list_ranks(step->peers, true, done, sizeof done);
@@ -470,7 +472,8 @@ tutti_status tutti_rpc_context_step(tutti_rpc *rpc, uint64_t number,
 		return status;
 	TRY(rpc_may_wait("tutti_rpc_context_step"));
 	TRY(remote_step_check_config(config));
-	TRY(context_take(remote, "tutti_rpc_context_step", number, CONTEXT_STEPS, &step.context));
+	TRY(remote_step_context_take(remote, "tutti_rpc_context_step", number, CONTEXT_STEPS,
+				     &step.context));
 	*step.info =
 		(tutti_step_info){.items = config->items > 0 ? config->items : 1, .loss_scale = 1};
 	step.order = (struct step_order){.context = number, .num_groups = config->num_groups};
@@ -479,8 +482,9 @@ tutti_status tutti_rpc_context_step(tutti_rpc *rpc, uint64_t number,
 		status = remote_step_run(&step);
 		free(step.peers);
 	}
-	context_give(remote, step.context,
-		     status == TUTTI_OK && !step.info->skipped ? CONTEXT_ADDS : CONTEXT_STEPS);
+	remote_step_context_give(remote, step.context,
+				 status == TUTTI_OK && !step.info->skipped ? CONTEXT_ADDS
+									   : CONTEXT_STEPS);
 	return status;
 }
 
@@ -498,7 +502,7 @@ static bool remote_step_name_is_good(const char *name)
 	return n >= 1 && n <= REMOTE_NAME_BYTES;
 }
 
-static tutti_status param_check(const tutti_rpc_param *param, const int *number)
+static tutti_status remote_step_param_check(const tutti_rpc_param *param, const int *number)
 {
 	if (!param || !number)
 		return fail_invalid("tutti_rpc_param_add: param or number is NULL.");
@@ -528,7 +532,7 @@ tutti_status tutti_rpc_param_add(tutti_rpc *rpc, const tutti_rpc_param *param, i
 
 	if (!remote)
 		return status;
-	TRY(param_check(param, number));
+	TRY(remote_step_param_check(param, number));
 	struct remote_param *made = calloc(1, sizeof *made);
 	if (!made)
 		return fail_no_memory("parameter '%s'", param->name);

@@ -266,8 +266,8 @@ tutti_status update_on_apply(void *arg, const tutti_rpc_request *request, tutti_
 /* Sums of gradients: what is added on the rank of the parameter, and what it is now. */
 
 /* The parameter may be removed at any moment, but its number stays what it is. */
-static tutti_status grads_check_number(struct remote *remote, const char *call, int number,
-				       size_t count, const float *grad)
+static tutti_status remote_update_grads_check_number(struct remote *remote, const char *call,
+						     int number, size_t count, const float *grad)
 {
 	tutti_status status = TUTTI_OK;
 
@@ -287,7 +287,7 @@ static tutti_status grads_check_number(struct remote *remote, const char *call, 
 }
 
 /* Room for the sums of parameters 0 to number. The context's lock. */
-static tutti_status grads_make_room(struct remote_context *context, int number)
+static tutti_status remote_update_grads_make_room(struct remote_context *context, int number)
 {
 	if (number < context->num_sums)
 		return TUTTI_OK;
@@ -302,10 +302,10 @@ static tutti_status grads_make_room(struct remote_context *context, int number)
 	return TUTTI_OK;
 }
 
-static tutti_status grads_add(struct remote_context *context, int number, const float *grad,
-			      size_t count)
+static tutti_status remote_update_grads_add(struct remote_context *context, int number,
+					    const float *grad, size_t count)
 {
-	TRY(grads_make_room(context, number));
+	TRY(remote_update_grads_make_room(context, number));
 	struct context_sum *sum = &context->sums[number];
 	if (sum->is_there) {
 		kernel_add(sum->values, TUTTI_F32, grad, TUTTI_F32, count);
@@ -322,7 +322,8 @@ static tutti_status grads_add(struct remote_context *context, int number, const 
 }
 
 /* A step sets the state, and then takes the context's lock, so that it sees all that was added. */
-static tutti_status grads_check_state(struct remote *remote, const struct remote_context *context)
+static tutti_status remote_update_grads_check_state(struct remote *remote,
+						    const struct remote_context *context)
 {
 	pthread_mutex_lock(&remote->lock);
 	bool is_gone = context->is_gone || context->state == CONTEXT_ENDS;
@@ -345,16 +346,16 @@ tutti_status tutti_rpc_context_add(tutti_rpc *rpc, int number, const float *grad
 
 	if (!remote)
 		return status;
-	TRY(grads_check_number(remote, "tutti_rpc_context_add", number, count, grad));
+	TRY(remote_update_grads_check_number(remote, "tutti_rpc_context_add", number, count, grad));
 	if (rpc_context() == 0)
 		return fail_invalid("tutti_rpc_context_add: this thread has no current context: "
 				    "call tutti_rpc_context_begin, or call this from a function "
 				    "that is called with one.");
 	TRY(context_enter(remote, rpc_context(), &context));
 	pthread_mutex_lock(&context->lock);
-	status = grads_check_state(remote, context);
+	status = remote_update_grads_check_state(remote, context);
 	if (status == TUTTI_OK)
-		status = grads_add(context, number, grad, count);
+		status = remote_update_grads_add(context, number, grad, count);
 	pthread_mutex_unlock(&context->lock);
 	context_leave(remote, context);
 	return status;
@@ -368,7 +369,7 @@ tutti_status tutti_rpc_context_grad(tutti_rpc *rpc, uint64_t number, int param, 
 
 	if (!remote)
 		return status;
-	TRY(grads_check_number(remote, "tutti_rpc_context_grad", param, count, grad));
+	TRY(remote_update_grads_check_number(remote, "tutti_rpc_context_grad", param, count, grad));
 	struct remote_context *context = context_find(remote, number);
 	if (!context)
 		return context_unknown("tutti_rpc_context_grad", number,

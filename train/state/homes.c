@@ -205,8 +205,8 @@ tutti_status mesh_divide(struct trainer_mesh **mesh, struct tutti_model *model,
 }
 
 /* Of a tied parameter: whether this rank is on one of its stages. */
-static tutti_status split_group(struct trainer_mesh *mesh, int g, tutti_comm *job,
-				const tutti_config *config)
+static tutti_status homes_split_group(struct trainer_mesh *mesh, int g, tutti_comm *job,
+				      const tutti_config *config)
 {
 	const struct sum_group *group = &mesh->groups.list[g];
 	int pp = axes_find(&mesh->axes, "pp", 2);
@@ -225,7 +225,7 @@ tutti_status mesh_split(struct trainer_mesh *mesh, tutti_comm *job, const tutti_
 
 	named.name = "sums of gradients";
 	for (int g = 0; g < mesh->groups.count; g++)
-		TRY(split_group(mesh, g, job, &named));
+		TRY(homes_split_group(mesh, g, job, &named));
 	for (int i = 0; i < mesh->axes.count; i++)
 		if (!axis_is_reduced(mesh->axes.axis[i].name))
 			others |= 1u << i;

@@ -101,8 +101,8 @@ static void pieces_read_16(const struct home *home, float *host, const uint16_t 
 	}
 }
 
-static void values_read(const struct home *home, float *host, const void *values, tutti_dtype dtype,
-			size_t count)
+static void pieces_values_read(const struct home *home, float *host, const void *values,
+			       tutti_dtype dtype, size_t count)
 {
 	if (!home->device)
 		kernel_convert(host, TUTTI_F32, values, dtype, count);
@@ -189,8 +189,8 @@ static tutti_status pieces_map_file(tutti_trainer *trainer, size_t count, struct
 }
 
 /* One array for all pieces of a home. */
-static tutti_status place_in_memory(const tutti_trainer *trainer, const struct home *home,
-				    struct state_file *state)
+static tutti_status pieces_place_in_memory(const tutti_trainer *trainer, const struct home *home,
+					   struct state_file *state)
 {
 	size_t bytes = home->state_count * sizeof(float);
 	void *values = NULL;
@@ -214,7 +214,7 @@ static tutti_status pieces_make_array(tutti_trainer *trainer, struct home *home,
 	if (state->values)
 		return TUTTI_OK;
 	return trainer->config.offload_dir ? pieces_map_file(trainer, home->state_count, state)
-					   : place_in_memory(trainer, home, state);
+					   : pieces_place_in_memory(trainer, home, state);
 }
 
 static tutti_status state_make_own(const struct piece *piece, float **place)
@@ -319,7 +319,7 @@ static void state_free(tutti_trainer *trainer)
 
 /* ---- pieces ---- */
 
-static size_t replica_cut(size_t count, int sharer, int sharers)
+static size_t pieces_replica_cut(size_t count, int sharer, int sharers)
 {
 	return count * (size_t)sharer / (size_t)sharers;
 }
@@ -332,8 +332,9 @@ static void pieces_share_saving(const tutti_trainer *trainer, const struct bucke
 	int sharers = is_split ? trainer->replica_count : trainer->size;
 	int sharer = is_split ? trainer->rank / trainer->layout.shard_size : trainer->rank;
 
-	piece->save_first = replica_cut(piece->count, sharer, sharers);
-	piece->save_count = replica_cut(piece->count, sharer + 1, sharers) - piece->save_first;
+	piece->save_first = pieces_replica_cut(piece->count, sharer, sharers);
+	piece->save_count =
+		pieces_replica_cut(piece->count, sharer + 1, sharers) - piece->save_first;
 }
 
 static void pieces_add_piece(tutti_trainer *trainer, const struct bucket *bucket, int p)
@@ -372,7 +373,7 @@ static void pieces_add_piece(tutti_trainer *trainer, const struct bucket *bucket
 enum { STATE_UNIT = 16 };
 
 /* On a device elements move by four. */
-static void place_state(const tutti_trainer *trainer, struct piece *piece)
+static void pieces_place_state(const tutti_trainer *trainer, struct piece *piece)
 {
 	size_t unit = trainer->config.on_device ? STATE_UNIT : 1;
 	struct home *home = state_home(trainer, piece);
@@ -394,7 +395,7 @@ tutti_status pieces_make(tutti_trainer *trainer)
 		bucket->piece_count = trainer->piece_count - bucket->first_piece;
 	}
 	for (int i = 0; i < trainer->piece_count; i++)
-		place_state(trainer, &trainer->pieces[i]);
+		pieces_place_state(trainer, &trainer->pieces[i]);
 	for (int i = 0; i < trainer->piece_count; i++)
 		if (trainer->pieces[i].low && trainer->pieces[i].sum)
 			TRY(state_make(trainer, &trainer->pieces[i], STATE_MASTER));
@@ -417,10 +418,10 @@ void piece_read(const tutti_trainer *trainer, const struct piece *piece, size_t 
 	if (piece->is_offloaded)
 		memcpy(values, piece->value + first, count * sizeof *values);
 	else if (piece->value)
-		values_read(piece->home, values, piece->value + first, TUTTI_F32, count);
+		pieces_values_read(piece->home, values, piece->value + first, TUTTI_F32, count);
 	else
-		values_read(piece->home, values, element_at(piece->low, dtype, first), dtype,
-			    count);
+		pieces_values_read(piece->home, values, element_at(piece->low, dtype, first), dtype,
+				   count);
 	state_let_go(trainer, piece, first, count);
 }
 
@@ -466,7 +467,7 @@ static void pieces_convert_piece(const tutti_trainer *trainer, const struct piec
 		void *low = element_at(piece->low, dtype, first);
 		n = pieces_stride_of(trainer, piece, first);
 		if (piece->is_offloaded && is_widened)
-			values_read(piece->home, value, low, dtype, n);
+			pieces_values_read(piece->home, value, low, dtype, n);
 		else if (piece->is_offloaded)
 			values_write(piece->home, low, dtype, value, n);
 		else if (is_widened)

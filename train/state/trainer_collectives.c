@@ -166,7 +166,7 @@ static bool trainer_has_failed(const tutti_trainer *trainer)
 }
 
 /* Of the caller's communicator. A trainer that is being destroyed does not know it any more. */
-static tutti_status callers_status(const tutti_trainer *trainer)
+static tutti_status trainer_collectives_callers_status(const tutti_trainer *trainer)
 {
 	return trainer->job.comm ? tutti_comm_status(trainer->job.comm) : TUTTI_OK;
 }
@@ -186,7 +186,8 @@ static void trainer_collectives_pass_failure_on(const tutti_trainer *trainer, tu
 	kept_error_return(&why);
 }
 
-static const char *purpose_text(const tutti_trainer *trainer, uint32_t purpose, char text[192])
+static const char *trainer_collectives_purpose_text(const tutti_trainer *trainer, uint32_t purpose,
+						    char text[192])
 {
 	uint32_t unit = purpose / 4, pass = purpose % 4;
 
@@ -202,7 +203,7 @@ static const char *purpose_text(const tutti_trainer *trainer, uint32_t purpose, 
 
 /* Names the units, if the call of a shard group has failed because ranks have begun different ones.
  */
-static bool units_differ(const tutti_trainer *trainer, const char *message)
+static bool trainer_collectives_units_differ(const tutti_trainer *trainer, const char *message)
 {
 	struct rank_purpose calls[2];
 	char first[192], second[192];
@@ -214,9 +215,9 @@ static bool units_differ(const tutti_trainer *trainer, const char *message)
 	     "Rank %d is at %s while rank %d is at %s: run the same units in the same order on all "
 	     "ranks.",
 	     job_rank_of(trainer, base + calls[0].rank),
-	     purpose_text(trainer, calls[0].purpose, first),
+	     trainer_collectives_purpose_text(trainer, calls[0].purpose, first),
 	     job_rank_of(trainer, base + calls[1].rank),
-	     purpose_text(trainer, calls[1].purpose, second));
+	     trainer_collectives_purpose_text(trainer, calls[1].purpose, second));
 	return true;
 }
 
@@ -234,10 +235,10 @@ tutti_status group_status(const tutti_trainer *trainer, tutti_status status, enu
 			: "";
 
 	/* The trainer's own communicators have failed with the caller's. */
-	if (callers_status(trainer) != TUTTI_OK)
-		return tutti_set_error(callers_status(trainer),
+	if (trainer_collectives_callers_status(trainer) != TUTTI_OK)
+		return tutti_set_error(trainer_collectives_callers_status(trainer),
 				       tutti_comm_error(trainer->job.comm));
-	if (group == IN_SHARD_GROUP && units_differ(trainer, why.message))
+	if (group == IN_SHARD_GROUP && trainer_collectives_units_differ(trainer, why.message))
 		return status;
 	if (trainer->config.strategy != TUTTI_HSDP || group == AMONG_PARTS)
 		return fail(status, "%.400s%s", why.message, hint);
@@ -288,7 +289,7 @@ tutti_status trainer_wait(tutti_trainer *trainer, tutti_work **work, enum rank_g
 	double begin = clock_now_seconds();
 	tutti_status status;
 	while ((status = tutti_work_wait(work, CHECK_MS)) == TUTTI_IN_PROGRESS)
-		if (callers_status(trainer) != TUTTI_OK)
+		if (trainer_collectives_callers_status(trainer) != TUTTI_OK)
 			trainer_abort(trainer);
 	trainer_collectives_count_wait(trainer, begin);
 	return group_status(trainer, status, group);

@@ -1,5 +1,5 @@
 /* The memory of a trainer. Memory that ranks of a node read from each other (parameters, gradients,
- * slots) is shared (values_share), one region of each class. */
+ * slots) is shared (trainer_memory_values_share), one region of each class. */
 #include "train/state/trainer_memory.h"
 
 #include "train/base/base.h"
@@ -44,8 +44,9 @@ static tutti_status trainer_memory_share_on_device(const tutti_trainer *trainer,
 /* Memory for collectives on comm, zero, of the same size on all ranks. Where all ranks have named a
  * device to the caller's communicator, the GPUs of comm's ranks map it. Collective among all ranks.
  */
-static tutti_status values_share(tutti_trainer *trainer, const struct home *home,
-				 struct shared_values *values, tutti_comm *comm, size_t bytes)
+static tutti_status trainer_memory_values_share(tutti_trainer *trainer, const struct home *home,
+						struct shared_values *values, tutti_comm *comm,
+						size_t bytes)
 {
 	if (home->device)
 		return trainer_agree(trainer, trainer_memory_share_on_device(trainer, home, values,
@@ -54,7 +55,8 @@ static tutti_status values_share(tutti_trainer *trainer, const struct home *home
 	return tutti_mem_alloc(&values->memory, bytes, trainer->comm);
 }
 
-static void values_unshare(const struct home *home, const struct shared_values *values)
+static void trainer_memory_values_unshare(const struct home *home,
+					  const struct shared_values *values)
 {
 	if (!values->is_of_mem_alloc) {
 		values_free(home, values->memory);
@@ -70,7 +72,7 @@ static void values_unshare(const struct home *home, const struct shared_values *
 
 enum { NO_SLOT = -1 };
 
-static tutti_status pool_add(struct slot_pool *pool, struct pool_slot slot)
+static tutti_status trainer_memory_pool_add(struct slot_pool *pool, struct pool_slot slot)
 {
 	TRY(array_grow(&pool->slots, (size_t)pool->count, sizeof slot, "a trainer's tables"));
 	pool->slots[pool->count++] = slot;
@@ -96,34 +98,36 @@ tutti_status pool_plan(struct slot_pool *pool, struct slot_sizes *all)
 		if (trainer_memory_count_from(pool, before, all->bytes[i]) > used)
 			used++;
 		else
-			status = pool_add(pool, (struct pool_slot){.bytes = all->bytes[i],
-								   .is_planned = true});
+			status = trainer_memory_pool_add(
+				pool,
+				(struct pool_slot){.bytes = all->bytes[i], .is_planned = true});
 	slots_finish(all);
 	return status;
 }
 
-static bool pool_is_missing(const struct pool_slot *slot)
+static bool trainer_memory_pool_is_missing(const struct pool_slot *slot)
 {
 	return !slot->memory && slot->is_planned;
 }
 
 /* Bytes that are planned and not made. */
-static size_t pool_missing(const struct slot_pool *pool)
+static size_t trainer_memory_pool_missing(const struct slot_pool *pool)
 {
 	size_t bytes = 0;
 
 	for (int i = 0; i < pool->count; i++)
-		bytes += pool_is_missing(&pool->slots[i]) ? pool->slots[i].bytes : 0;
+		bytes += trainer_memory_pool_is_missing(&pool->slots[i]) ? pool->slots[i].bytes : 0;
 	return bytes;
 }
 
-static tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool, tutti_comm *comm)
+static tutti_status trainer_memory_pool_fill(tutti_trainer *trainer, struct slot_pool *pool,
+					     tutti_comm *comm)
 {
-	size_t bytes = pool_missing(pool);
+	size_t bytes = trainer_memory_pool_missing(pool);
 
 	if (bytes == 0)
 		return TUTTI_OK;
-	TRY(values_share(trainer, pool->home, &pool->region, comm, bytes));
+	TRY(trainer_memory_values_share(trainer, pool->home, &pool->region, comm, bytes));
 	trainer->memory.held_bytes += bytes;
 	char *next = pool->region.memory;
 	for (int i = 0; i < pool->count; i++) {
@@ -133,8 +137,8 @@ static tutti_status pool_fill(tutti_trainer *trainer, struct slot_pool *pool, tu
 	return TUTTI_OK;
 }
 
-static tutti_status pool_make_own(tutti_trainer *trainer, const struct home *home,
-				  struct pool_slot *slot)
+static tutti_status trainer_memory_pool_make_own(tutti_trainer *trainer, const struct home *home,
+						 struct pool_slot *slot)
 {
 	void *memory;
 
@@ -148,12 +152,13 @@ static tutti_status pool_make_own(tutti_trainer *trainer, const struct home *hom
 tutti_status pool_fill_local(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
-		if (pool_is_missing(&pool->slots[i]))
-			TRY(pool_make_own(trainer, pool->home, &pool->slots[i]));
+		if (trainer_memory_pool_is_missing(&pool->slots[i]))
+			TRY(trainer_memory_pool_make_own(trainer, pool->home, &pool->slots[i]));
 	return TUTTI_OK;
 }
 
-static void pool_unmake(tutti_trainer *trainer, const struct home *home, struct pool_slot *slot)
+static void trainer_memory_pool_unmake(tutti_trainer *trainer, const struct home *home,
+				       struct pool_slot *slot)
 {
 	if (slot->is_local) {
 		values_free(home, slot->memory);
@@ -170,11 +175,11 @@ void pool_mark(struct slot_pool *pool)
 void pool_forget(tutti_trainer *trainer, struct slot_pool *pool)
 {
 	while (pool->count > pool->marked)
-		pool_unmake(trainer, pool->home, &pool->slots[--pool->count]);
+		trainer_memory_pool_unmake(trainer, pool->home, &pool->slots[--pool->count]);
 }
 
 /* The smallest slot that fits, or NO_SLOT. */
-static int pool_smallest(const struct slot_pool *pool, size_t bytes, bool is_free)
+static int trainer_memory_pool_smallest(const struct slot_pool *pool, size_t bytes, bool is_free)
 {
 	int best = NO_SLOT;
 
@@ -190,7 +195,8 @@ static int pool_smallest(const struct slot_pool *pool, size_t bytes, bool is_fre
 
 bool pool_has(const struct slot_pool *pool, size_t bytes)
 {
-	int kind = pool_smallest(pool, bytes, false), found = pool_smallest(pool, bytes, true);
+	int kind = trainer_memory_pool_smallest(pool, bytes, false),
+	    found = trainer_memory_pool_smallest(pool, bytes, true);
 
 	return found != NO_SLOT && pool->slots[found].bytes == pool->slots[kind].bytes;
 }
@@ -200,7 +206,7 @@ static void trainer_memory_drop_unused(tutti_trainer *trainer, struct slot_pool 
 {
 	for (int i = 0; i < pool->count; i++)
 		if (!pool->slots[i].is_planned && !pool->slots[i].used)
-			pool_unmake(trainer, pool->home, &pool->slots[i]);
+			trainer_memory_pool_unmake(trainer, pool->home, &pool->slots[i]);
 }
 
 tutti_status pool_grows(tutti_trainer *trainer, size_t bytes)
@@ -228,7 +234,7 @@ static tutti_status trainer_memory_empty_entry(struct slot_pool *pool, int *entr
 	for (*entry = 0; *entry < pool->count; ++*entry)
 		if (!pool->slots[*entry].memory)
 			return TUTTI_OK;
-	return pool_add(pool, (struct pool_slot){0});
+	return trainer_memory_pool_add(pool, (struct pool_slot){0});
 }
 
 static tutti_status trainer_memory_make_more(tutti_trainer *trainer, struct slot_pool *pool,
@@ -238,14 +244,14 @@ static tutti_status trainer_memory_make_more(tutti_trainer *trainer, struct slot
 
 	TRY(pool_grows(trainer, slot.bytes));
 	TRY(trainer_memory_empty_entry(pool, made));
-	TRY(pool_make_own(trainer, pool->home, &slot));
+	TRY(trainer_memory_pool_make_own(trainer, pool->home, &slot));
 	pool->slots[*made] = slot;
 	return TUTTI_OK;
 }
 
 tutti_status pool_take(tutti_trainer *trainer, struct slot_pool *pool, size_t bytes, char **memory)
 {
-	int found = pool_smallest(pool, bytes, true);
+	int found = trainer_memory_pool_smallest(pool, bytes, true);
 
 	if (found == NO_SLOT)
 		TRY(trainer_memory_make_more(trainer, pool, bytes, &found));
@@ -273,12 +279,12 @@ void pool_give(tutti_trainer *trainer, struct slot_pool *pool, char **memory)
 }
 
 /* Makes the memory of planned slots, for collectives on comm. Collective. */
-static void pool_free(struct slot_pool *pool)
+static void trainer_memory_pool_free(struct slot_pool *pool)
 {
 	for (int i = 0; i < pool->count; i++)
 		if (pool->slots[i].is_local)
 			values_free(pool->home, pool->slots[i].memory);
-	values_unshare(pool->home, &pool->region);
+	trainer_memory_values_unshare(pool->home, &pool->region);
 	free(pool->slots);
 	*pool = (struct slot_pool){0};
 }
@@ -294,7 +300,7 @@ static bool trainer_memory_has_own(const tutti_trainer *trainer, const struct pa
 }
 
 /* The largest part: tutti_mem_alloc needs the same size on all ranks. */
-static size_t part_room(const tutti_trainer *trainer, const struct param_span *span)
+static size_t trainer_memory_part_room(const tutti_trainer *trainer, const struct param_span *span)
 {
 	size_t most = span->is_split ? 0 : span->count;
 
@@ -318,12 +324,12 @@ static struct needs trainer_memory_needs_of(const tutti_trainer *trainer,
 	if (trainer_memory_has_own(trainer, span))
 		needs.bytes[REGION_DATA] =
 			dtype_bytes(c->param_dtype) *
-			(span->is_sharded ? part_room(trainer, span) : span->count);
+			(span->is_sharded ? trainer_memory_part_room(trainer, span) : span->count);
 	if (!span->is_trained)
 		return needs;
 	if (!span->keeps_grad) {
-		needs.bytes[REGION_GRAD] =
-			dtype_bytes(span_sum_dtype(span, c)) * part_room(trainer, span);
+		needs.bytes[REGION_GRAD] = dtype_bytes(span_sum_dtype(span, c)) *
+					   trainer_memory_part_room(trainer, span);
 		return needs;
 	}
 	bool is_same = c->grad_dtype == c->reduce_dtype;
@@ -342,7 +348,8 @@ static char *memory_carve(char **next, size_t bytes)
 	return place;
 }
 
-static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *next[REGIONS])
+static void trainer_memory_place_bucket(tutti_trainer *trainer, struct bucket *bucket,
+					char *next[REGIONS])
 {
 	const struct param_span *span = bucket->span;
 	const struct param *param = &trainer->model.params[span->params[0]];
@@ -374,7 +381,7 @@ static void place_bucket(tutti_trainer *trainer, struct bucket *bucket, char *ne
 
 /* The communicator whose calls have the memory of a class. The sums of FSDP are reduced among
  * replicas. */
-static tutti_comm *comm_of_region(const struct home *home, int region)
+static tutti_comm *trainer_memory_comm_of_region(const struct home *home, int region)
 {
 	tutti_comm *first = region == REGION_DATA   ? home->gather
 			    : region == REGION_WIRE ? home->reduce
@@ -384,7 +391,7 @@ static tutti_comm *comm_of_region(const struct home *home, int region)
 	return first ? first : second;
 }
 
-static tutti_status place_regions(tutti_trainer *trainer, struct home *home)
+static tutti_status trainer_memory_place_regions(tutti_trainer *trainer, struct home *home)
 {
 	size_t bytes[REGIONS] = {0};
 	char *next[REGIONS];
@@ -396,17 +403,18 @@ static tutti_status place_regions(tutti_trainer *trainer, struct home *home)
 	}
 	for (int r = 0; r < REGIONS; r++) {
 		if (bytes[r])
-			TRY(values_share(trainer, home, &home->regions[r], comm_of_region(home, r),
-					 bytes[r]));
+			TRY(trainer_memory_values_share(trainer, home, &home->regions[r],
+							trainer_memory_comm_of_region(home, r),
+							bytes[r]));
 		next[r] = home->regions[r].memory;
 	}
 	for (int b = 0; b < trainer->layout.span_count; b++)
 		if (trainer->buckets[b].home == home)
-			place_bucket(trainer, &trainer->buckets[b], next);
+			trainer_memory_place_bucket(trainer, &trainer->buckets[b], next);
 	return TUTTI_OK;
 }
 
-static tutti_status plan_pools(tutti_trainer *trainer, int h)
+static tutti_status trainer_memory_plan_pools(tutti_trainer *trainer, int h)
 {
 	const struct model_layout *layout = &trainer->layout;
 	struct home *home = &trainer->homes[h];
@@ -434,7 +442,7 @@ tutti_status memory_tables(tutti_trainer *trainer)
 						      bucket->span, bucket->part);
 	}
 	for (int h = 0; h < trainer->home_count; h++)
-		TRY(plan_pools(trainer, h));
+		TRY(trainer_memory_plan_pools(trainer, h));
 	return TUTTI_OK;
 }
 
@@ -443,8 +451,8 @@ size_t memory_of_slots(const tutti_trainer *trainer)
 	size_t bytes = 0;
 
 	for (int h = 0; h < trainer->home_count; h++)
-		bytes += pool_missing(&trainer->homes[h].data_pool) +
-			 pool_missing(&trainer->homes[h].grad_pool);
+		bytes += trainer_memory_pool_missing(&trainer->homes[h].data_pool) +
+			 trainer_memory_pool_missing(&trainer->homes[h].grad_pool);
 	return bytes;
 }
 
@@ -452,19 +460,21 @@ tutti_status memory_place(tutti_trainer *trainer)
 {
 	for (int h = 0; h < trainer->home_count; h++) {
 		struct home *home = &trainer->homes[h];
-		TRY(place_regions(trainer, home));
-		TRY(pool_fill(trainer, &home->data_pool, comm_of_region(home, REGION_DATA)));
-		TRY(pool_fill(trainer, &home->grad_pool, comm_of_region(home, REGION_WIRE)));
+		TRY(trainer_memory_place_regions(trainer, home));
+		TRY(trainer_memory_pool_fill(trainer, &home->data_pool,
+					     trainer_memory_comm_of_region(home, REGION_DATA)));
+		TRY(trainer_memory_pool_fill(trainer, &home->grad_pool,
+					     trainer_memory_comm_of_region(home, REGION_WIRE)));
 	}
 	return TUTTI_OK;
 }
 
 static void trainer_memory_free_home(struct home *home)
 {
-	pool_free(&home->data_pool);
-	pool_free(&home->grad_pool);
+	trainer_memory_pool_free(&home->data_pool);
+	trainer_memory_pool_free(&home->grad_pool);
 	for (int r = 0; r < REGIONS; r++)
-		values_unshare(home, &home->regions[r]);
+		trainer_memory_values_unshare(home, &home->regions[r]);
 }
 
 void memory_free(tutti_trainer *trainer)

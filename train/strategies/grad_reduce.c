@@ -18,7 +18,7 @@
  * among replicas. Flights are in one queue. Stages start in the order of the queue, which is the
  * same on all ranks. */
 
-static struct flight *flight_at(tutti_trainer *trainer, int i)
+static struct flight *grad_reduce_flight_at(tutti_trainer *trainer, int i)
 {
 	return &trainer->flights.ring[(trainer->flights.first + i) % trainer->layout.span_count];
 }
@@ -78,9 +78,9 @@ static tutti_status grad_reduce_replicas(tutti_trainer *trainer, struct flight *
 				bucket->home->replicas, &call);
 }
 
-static struct flight *flight_add(tutti_trainer *trainer, const struct flight *flight)
+static struct flight *grad_reduce_flight_add(tutti_trainer *trainer, const struct flight *flight)
 {
-	struct flight *added = flight_at(trainer, trainer->flights.count++);
+	struct flight *added = grad_reduce_flight_at(trainer, trainer->flights.count++);
 
 	*added = *flight;
 	trainer->buckets[flight->bucket].is_in_flight = true;
@@ -88,7 +88,7 @@ static struct flight *flight_add(tutti_trainer *trainer, const struct flight *fl
 }
 
 /* Adds a flight behind all others. */
-static tutti_status flight_start(tutti_trainer *trainer, struct flight *flight)
+static tutti_status grad_reduce_flight_start(tutti_trainer *trainer, struct flight *flight)
 {
 	tutti_status status =
 		trainer->homes[0].reduce
@@ -100,7 +100,8 @@ static tutti_status flight_start(tutti_trainer *trainer, struct flight *flight)
 	return flight->failed;
 }
 
-static tutti_status flight_progress(tutti_trainer *trainer, struct flight *flight, bool wait)
+static tutti_status grad_reduce_flight_progress(tutti_trainer *trainer, struct flight *flight,
+						bool wait)
 {
 	while (flight->stage != FLIGHT_DONE) {
 		enum rank_group group =
@@ -126,25 +127,26 @@ static tutti_status flight_progress(tutti_trainer *trainer, struct flight *fligh
 
 /* Progresses the flight; with wait, to its end. A flight that failed has no sum, and stays failed.
  */
-static tutti_status flight_advance(tutti_trainer *trainer, struct flight *flight, bool wait)
+static tutti_status grad_reduce_flight_advance(tutti_trainer *trainer, struct flight *flight,
+					       bool wait)
 {
 	if (flight->failed != TUTTI_OK)
 		return fail(flight->failed, "This step has no gradients: an earlier call of it "
 					    "failed, and its error says why.");
 	flight->failed =
 		bucket_status(trainer, &trainer->buckets[flight->bucket], "Reducing gradients of",
-			      flight_progress(trainer, flight, wait));
+			      grad_reduce_flight_progress(trainer, flight, wait));
 	return flight->failed;
 }
 
 /* Waits for the oldest flight, and frees its slots. */
-static tutti_status flight_finish(tutti_trainer *trainer)
+static tutti_status grad_reduce_flight_finish(tutti_trainer *trainer)
 {
-	struct flight *flight = flight_at(trainer, 0);
+	struct flight *flight = grad_reduce_flight_at(trainer, 0);
 	struct bucket *bucket = &trainer->buckets[flight->bucket];
 	struct kept_error failure = {0};
 
-	kept_error_note(&failure, flight_advance(trainer, flight, true));
+	kept_error_note(&failure, grad_reduce_flight_advance(trainer, flight, true));
 	tutti_work_wait(&flight->work, 0); /* a failed work may still exist */
 	pool_give(trainer, &bucket->home->grad_pool, &flight->grad);
 	pool_give(trainer, &bucket->home->grad_pool, &flight->copy);
@@ -163,8 +165,8 @@ tutti_status grads_poll(tutti_trainer *trainer)
 	bool has_two_stages = trainer->homes[0].reduce && trainer->homes[0].replicas;
 
 	for (int i = trainer->flights.done; i < trainer->flights.count; i++) {
-		struct flight *flight = flight_at(trainer, i);
-		TRY(flight_advance(trainer, flight, false));
+		struct flight *flight = grad_reduce_flight_at(trainer, i);
+		TRY(grad_reduce_flight_advance(trainer, flight, false));
 		if (flight->stage == FLIGHT_DONE && i == trainer->flights.done)
 			trainer->flights.done++;
 		if (flight->stage == FLIGHT_SHARDS ||
@@ -179,7 +181,7 @@ tutti_status grads_wait(tutti_trainer *trainer)
 	struct kept_error first = {0};
 
 	while (trainer->flights.count > 0)
-		kept_error_note(&first, flight_finish(trainer));
+		kept_error_note(&first, grad_reduce_flight_finish(trainer));
 	return kept_error_return(&first);
 }
 
@@ -189,7 +191,8 @@ tutti_status grads_wait(tutti_trainer *trainer)
  * such parameters, since these lie in spans of their own (mesh_part.kind). All groups' sums are one
  * call. */
 
-static tutti_status groups_add_piece(tutti_trainer *trainer, const struct piece *piece, int group)
+static tutti_status grad_reduce_groups_add_piece(tutti_trainer *trainer, const struct piece *piece,
+						 int group)
 {
 	tutti_comm *comm = trainer->mesh->sums[group];
 	uint64_t before = trainer->stats.sent_grad_bytes;
@@ -201,13 +204,13 @@ static tutti_status groups_add_piece(tutti_trainer *trainer, const struct piece 
 				comm, NULL);
 }
 
-static tutti_status groups_add_all(tutti_trainer *trainer)
+static tutti_status grad_reduce_groups_add_all(tutti_trainer *trainer)
 {
 	for (int i = 0; i < trainer->piece_count; i++) {
 		const struct piece *piece = &trainer->pieces[i];
 		int group = trainer->model.params[piece->param].part.sum_group;
 		if (piece->sum && group >= 0)
-			TRY(groups_add_piece(trainer, piece, group));
+			TRY(grad_reduce_groups_add_piece(trainer, piece, group));
 	}
 	return TUTTI_OK;
 }
@@ -220,7 +223,7 @@ tutti_status grads_sum_groups(tutti_trainer *trainer)
 	if (!trainer->mesh || trainer->mesh->groups.count == 0)
 		return TUTTI_OK;
 	TRY(tutti_group_begin());
-	tutti_status added = groups_add_all(trainer), status = tutti_group_end(&call);
+	tutti_status added = grad_reduce_groups_add_all(trainer), status = tutti_group_end(&call);
 	return added != TUTTI_OK ? added : trainer_finish(trainer, status, &work);
 }
 
@@ -231,7 +234,7 @@ tutti_status grads_sum_groups(tutti_trainer *trainer)
  * none does, so that it cannot run out in the middle of a step. */
 
 /* The levels of the tree after so many further micro-batches; 1 without a tree. */
-static int levels_after(const tutti_trainer *trainer, int micro_batches)
+static int grad_reduce_levels_after(const tutti_trainer *trainer, int micro_batches)
 {
 	int before = 0, levels = 1;
 
@@ -245,7 +248,7 @@ static int levels_after(const tutti_trainer *trainer, int micro_batches)
 	return levels;
 }
 
-static size_t bytes_of_levels(const tutti_trainer *trainer, int levels)
+static size_t grad_reduce_bytes_of_levels(const tutti_trainer *trainer, int levels)
 {
 	size_t elements = 0;
 
@@ -256,7 +259,7 @@ static size_t bytes_of_levels(const tutti_trainer *trainer, int levels)
 	return (size_t)(levels - trainer->step.kept_levels) * elements * sizeof(float);
 }
 
-static tutti_status plan_whole(tutti_trainer *trainer)
+static tutti_status grad_reduce_plan_whole(tutti_trainer *trainer)
 {
 	struct slot_sizes all;
 
@@ -326,8 +329,8 @@ static tutti_status grads_make_reserve(tutti_trainer *trainer, int levels, size_
 
 tutti_status grads_reserve(tutti_trainer *trainer, int micro_batches)
 {
-	int levels = levels_after(trainer, micro_batches);
-	size_t sums = bytes_of_levels(trainer, levels);
+	int levels = grad_reduce_levels_after(trainer, micro_batches);
+	size_t sums = grad_reduce_bytes_of_levels(trainer, levels);
 	tutti_status status = TUTTI_OK;
 
 	if (!trainer->config.deterministic || levels <= trainer->step.kept_levels)
@@ -335,7 +338,7 @@ tutti_status grads_reserve(tutti_trainer *trainer, int micro_batches)
 	for (int h = 0; h < trainer->home_count; h++)
 		pool_mark(&trainer->homes[h].grad_pool);
 	if (trainer->step.kept_levels == 0)
-		status = plan_whole(trainer);
+		status = grad_reduce_plan_whole(trainer);
 	if (status == TUTTI_OK)
 		status = grads_make_reserve(trainer, levels, sums);
 	if (status != TUTTI_OK) {
@@ -393,7 +396,7 @@ static void grad_reduce_sum_tree_finish(tutti_trainer *trainer, int b)
 /* ---- buckets ---- */
 
 /* Deterministic modes keep gradients whole until the end of the step. */
-static bool bucket_reduces(const tutti_trainer *trainer, const struct bucket *bucket)
+static bool grad_reduce_bucket_reduces(const tutti_trainer *trainer, const struct bucket *bucket)
 {
 	if (!bucket->span->is_trained || !config_has_wire(&trainer->config))
 		return false;
@@ -430,7 +433,7 @@ void grads_expect(tutti_trainer *trainer)
 tutti_status grads_keep(tutti_trainer *trainer)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++)
-		if (!bucket_reduces(trainer, &trainer->buckets[b]) &&
+		if (!grad_reduce_bucket_reduces(trainer, &trainer->buckets[b]) &&
 		    trainer->config.deterministic == 2) {
 			TRY(grad_make(trainer, b));
 			for (int i = 0; i < trainer->buckets[b].span->param_count; i++)
@@ -485,7 +488,7 @@ static tutti_status grad_reduce_take_flight_memory(tutti_trainer *trainer, struc
 						   size_t bytes, char **memory)
 {
 	while (trainer->flights.count > 0 && !pool_has(pool, bytes))
-		TRY(flight_finish(trainer));
+		TRY(grad_reduce_flight_finish(trainer));
 	return pool_take(trainer, pool, bytes, memory);
 }
 
@@ -541,7 +544,7 @@ static tutti_status grad_reduce_start(tutti_trainer *trainer, int b)
 
 	bucket->is_started = true;
 	while (bucket->is_in_flight)
-		TRY(flight_finish(trainer));
+		TRY(grad_reduce_flight_finish(trainer));
 	TRY(grad_make(trainer, b));
 	if (trainer->config.deterministic == 2)
 		grad_reduce_sum_tree_finish(trainer, b);
@@ -551,7 +554,7 @@ static tutti_status grad_reduce_start(tutti_trainer *trainer, int b)
 		flight.grad = bucket->grad;
 		bucket->grad = NULL;
 	}
-	return flight_start(trainer, flight_add(trainer, &flight));
+	return grad_reduce_flight_start(trainer, grad_reduce_flight_add(trainer, &flight));
 }
 
 /* FSDP's buckets start when their unit has ended; that order is the same on all ranks. Other
@@ -564,7 +567,7 @@ static tutti_status grad_reduce_start_complete(tutti_trainer *trainer, int b)
 	for (; trainer->flights.next_bucket < trainer->layout.trained_count;
 	     trainer->flights.next_bucket++) {
 		const struct bucket *next = &trainer->buckets[trainer->flights.next_bucket];
-		if (!bucket_reduces(trainer, next))
+		if (!grad_reduce_bucket_reduces(trainer, next))
 			continue;
 		if (next->params_left > 0)
 			break;
@@ -578,7 +581,7 @@ tutti_status grad_ready(tutti_trainer *trainer, int param)
 	int b = trainer->layout.places[param].span;
 
 	trainer->tensors[param].is_ready = true;
-	if (!bucket_reduces(trainer, &trainer->buckets[b]))
+	if (!grad_reduce_bucket_reduces(trainer, &trainer->buckets[b]))
 		return TUTTI_OK;
 	trainer->buckets[b].params_left--;
 	TRY(grads_poll(trainer));
@@ -589,7 +592,7 @@ tutti_status grads_flush(tutti_trainer *trainer)
 {
 	for (int b = 0; b < trainer->layout.trained_count; b++) {
 		const struct bucket *bucket = &trainer->buckets[b];
-		if (bucket_reduces(trainer, bucket) && !bucket->is_started)
+		if (grad_reduce_bucket_reduces(trainer, bucket) && !bucket->is_started)
 			TRY(grad_reduce_start(trainer, b));
 		else if (!config_has_wire(&trainer->config) && trainer->config.deterministic == 2 &&
 			 trainer->batch.pass == TUTTI_PASS_LAST)

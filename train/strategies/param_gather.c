@@ -101,7 +101,7 @@ static const char GATHERING[] = "Gathering";
 
 enum { MOST_EVENTS = 1 << 16 };
 
-static bool unit_uses(const tutti_trainer *trainer, int unit, int span)
+static bool param_gather_unit_uses(const tutti_trainer *trainer, int unit, int span)
 {
 	for (const int *s = trainer->layout.unit_spans[unit]; *s >= 0; s++)
 		if (*s == span)
@@ -118,7 +118,7 @@ void *param_data(const tutti_trainer *trainer, int param)
 		return trainer->model.params[param].data;
 	if (bucket->span->is_sharded &&
 	    (trainer->batch.open_pass == UNIT_NONE ||
-	     !unit_uses(trainer, trainer->batch.open_unit, place->span)))
+	     !param_gather_unit_uses(trainer, trainer->batch.open_unit, place->span)))
 		return NULL;
 	return bucket->data
 		       ? bucket->data + place->offset * dtype_bytes(trainer->config.param_dtype)
@@ -130,7 +130,8 @@ tutti_status params_compare_order(tutti_trainer *trainer)
 	return trainer->layout.by_unit ? trainer_meet(trainer, 0, PURPOSE_STEP_END) : TUTTI_OK;
 }
 
-static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket, uint32_t event)
+static tutti_status param_gather_bucket_gather(tutti_trainer *trainer, struct bucket *bucket,
+					       uint32_t event)
 {
 	size_t bytes = bucket->span->count * dtype_bytes(trainer->config.param_dtype);
 
@@ -141,17 +142,17 @@ static tutti_status bucket_gather(tutti_trainer *trainer, struct bucket *bucket,
 			     trainer_gather(trainer, bucket, bucket->shard, bucket->data, event));
 }
 
-static tutti_status bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)
+static tutti_status param_gather_bucket_arrive(tutti_trainer *trainer, struct bucket *bucket)
 {
 	return bucket_status(trainer, bucket, GATHERING, trainer_wait_values(trainer, bucket));
 }
 
-static tutti_status bucket_free(tutti_trainer *trainer, struct bucket *bucket)
+static tutti_status param_gather_bucket_free(tutti_trainer *trainer, struct bucket *bucket)
 {
 	if (!bucket->span->is_sharded || !bucket->data)
 		return TUTTI_OK;
 	struct kept_error arrived = {0};
-	kept_error_note(&arrived, bucket_arrive(trainer, bucket));
+	kept_error_note(&arrived, param_gather_bucket_arrive(trainer, bucket));
 	tutti_work_wait(&bucket->gathering, 0); /* its memory is given back */
 	pool_give(trainer, &bucket->home->data_pool, &bucket->data);
 	bucket->lingers = bucket->is_gathered_ahead = false;
@@ -163,7 +164,7 @@ tutti_status params_drop(tutti_trainer *trainer)
 	struct kept_error first = {0};
 
 	for (int b = 0; b < trainer->layout.span_count; b++)
-		kept_error_note(&first, bucket_free(trainer, &trainer->buckets[b]));
+		kept_error_note(&first, param_gather_bucket_free(trainer, &trainer->buckets[b]));
 	return kept_error_return(&first);
 }
 
@@ -183,7 +184,7 @@ tutti_status params_publish(tutti_trainer *trainer)
 }
 
 /* Beyond MOST_EVENTS in a micro-batch nothing is gathered ahead. */
-static tutti_status events_add(struct unit_events *events, uint32_t event)
+static tutti_status param_gather_events_add(struct unit_events *events, uint32_t event)
 {
 	if (events->count == events->room && events->room < MOST_EVENTS) {
 		int room = events->room ? 2 * events->room : 64;
@@ -239,7 +240,7 @@ static tutti_status param_gather_ahead(tutti_trainer *trainer, uint32_t event)
 			struct bucket *bucket = &trainer->buckets[*s];
 			if (!bucket->span->is_sharded)
 				continue;
-			TRY(bucket_gather(trainer, bucket, event));
+			TRY(param_gather_bucket_gather(trainer, bucket, event));
 			bucket->is_gathered_ahead = true;
 		}
 	}
@@ -255,8 +256,8 @@ static tutti_status param_gather_free_lingering(tutti_trainer *trainer, int unit
 		struct bucket *bucket = &trainer->buckets[b];
 		bool is_idle = is_as_planned ? bucket->lingers && !bucket->is_gathered_ahead
 					     : bucket->lingers || bucket->is_gathered_ahead;
-		if (is_idle && !unit_uses(trainer, unit, b))
-			TRY(bucket_free(trainer, bucket));
+		if (is_idle && !param_gather_unit_uses(trainer, unit, b))
+			TRY(param_gather_bucket_free(trainer, bucket));
 		bucket->lingers = false;
 	}
 	return TUTTI_OK;
@@ -273,14 +274,14 @@ tutti_status params_open(tutti_trainer *trainer, int unit, enum unit_pass pass)
 	if (!trainer->layout.by_unit || !trainer->homes[0].gather)
 		return TUTTI_OK;
 	TRY(param_gather_free_lingering(trainer, unit, is_as_planned(&trainer->plan, event)));
-	TRY(events_add(&trainer->seen, event));
+	TRY(param_gather_events_add(&trainer->seen, event));
 	param_gather_follow_plan(&trainer->plan, event);
 	for (const int *s = spans; *s >= 0; s++)
 		if (trainer->buckets[*s].span->is_sharded)
-			TRY(bucket_gather(trainer, &trainer->buckets[*s], event));
+			TRY(param_gather_bucket_gather(trainer, &trainer->buckets[*s], event));
 	TRY(param_gather_ahead(trainer, event));
 	for (const int *s = spans; *s >= 0; s++) {
-		TRY(bucket_arrive(trainer, &trainer->buckets[*s]));
+		TRY(param_gather_bucket_arrive(trainer, &trainer->buckets[*s]));
 		trainer->buckets[*s].is_gathered_ahead = false;
 	}
 	return TUTTI_OK;
@@ -291,7 +292,7 @@ static bool param_gather_is_needed(const tutti_trainer *trainer, int span)
 {
 	for (int u = 0; u < trainer->model.unit_count; u++)
 		if (trainer->units[u].uses > trainer->units[u].finished &&
-		    unit_uses(trainer, u, span))
+		    param_gather_unit_uses(trainer, u, span))
 			return true;
 	return false;
 }
@@ -308,7 +309,7 @@ tutti_status params_close(tutti_trainer *trainer, int unit, bool is_over)
 			continue;
 		bucket->lingers = !is_over;
 		if (is_over)
-			TRY(bucket_free(trainer, bucket));
+			TRY(param_gather_bucket_free(trainer, bucket));
 	}
 	return TUTTI_OK;
 }

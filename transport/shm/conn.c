@@ -20,7 +20,7 @@ static size_t shm_padding(uint64_t index)
 	return (size_t)(-index & (FRAME_ALIGN - 1));
 }
 
-static size_t min_size(size_t a, size_t b)
+static size_t shm_conn_min_size(size_t a, size_t b)
 {
 	return a < b ? a : b;
 }
@@ -118,8 +118,8 @@ static bool shm_conn_move_sends(struct shm_conn *conn)
 		}
 		size_t here;
 		const void *from = tutti_io_here(io, &here);
-		size_t want = min_size(here, SHM_PIECE_BYTES);
-		size_t n = min_size(byte_ring_room(out, want), want);
+		size_t want = shm_conn_min_size(here, SHM_PIECE_BYTES);
+		size_t n = shm_conn_min_size(byte_ring_room(out, want), want);
 		ring_write(out, from, n);
 		tutti_io_moved(io, n);
 		if (io->moved == io->bytes) {
@@ -160,7 +160,7 @@ static void shm_damaged(struct shm_conn *conn)
 }
 
 /* False: the conn has failed. */
-static bool recv_frame(struct shm_conn *conn, const struct tutti_io *io)
+static bool shm_conn_recv_frame(struct shm_conn *conn, const struct tutti_io *io)
 {
 	struct shm_frame frame; /* a copy: the peer can still write to the ring */
 
@@ -195,13 +195,13 @@ static bool shm_conn_move_recvs(struct shm_conn *conn)
 		if (!conn->in_payload[1]) {
 			if (!shm_conn_can_recv(conn))
 				break;
-			if (!recv_frame(conn, io))
+			if (!shm_conn_recv_frame(conn, io))
 				return true;
 		}
 		size_t here;
 		void *to = tutti_io_here(io, &here);
-		size_t want = min_size(here, SHM_PIECE_BYTES);
-		size_t n = min_size(byte_ring_available(in, want), want);
+		size_t want = shm_conn_min_size(here, SHM_PIECE_BYTES);
+		size_t n = shm_conn_min_size(byte_ring_available(in, want), want);
 		byte_ring_read(in, to, n);
 		tutti_io_moved(io, n);
 		if (io->moved == io->bytes) {

@@ -267,7 +267,7 @@ static bool shm_take_hello(struct shm_endpoint *endpoint, struct shm_accepted *a
 	return true;
 }
 
-static void pending_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted)
+static void connect_pending_event(struct shm_endpoint *endpoint, struct shm_accepted *accepted)
 {
 	struct shm_hello hello;
 	int memfd = -1;
@@ -290,7 +290,7 @@ static void shm_accepted_event(struct shm_endpoint *endpoint, struct shm_accepte
 	bool has_bytes = false;
 
 	if (!accepted->is_known)
-		pending_event(endpoint, accepted);
+		connect_pending_event(endpoint, accepted);
 	else if (shm_socket_drain(accepted->watch.fd, &has_bytes))
 		return;
 	else if (accepted->purpose == SHM_RINGS) /* what it sent waits for our connect */
@@ -426,8 +426,9 @@ static bool shm_accepted_expire(struct shm_endpoint *endpoint, uint64_t now_ns)
 
 #define EVENTS 16 /* taken from epoll at once */
 
-/* The peer has left before there were rings: unsettled_look sees what remains to be done. */
-static void peer_left(struct shm_conn *conn)
+/* The peer has left before there were rings: connect_unsettled_look sees what remains to be done.
+ */
+static void connect_peer_left(struct shm_conn *conn)
 {
 	conn->peer_left = true;
 	if (conn->is_settled)
@@ -448,7 +449,7 @@ static void shm_conn_event(struct shm_conn *conn)
 	if (conn->state == SHM_OPEN)
 		shm_conn_ended(conn);
 	else
-		peer_left(conn);
+		connect_peer_left(conn);
 }
 
 /* watch may be closed by what came before it in the same look. */
@@ -477,7 +478,7 @@ static void shm_event(struct shm_endpoint *endpoint, struct shm_watch *watch)
 }
 
 /* Conns without rings: dial again, give up, or learn that the peer has left. */
-static bool unsettled_look(struct shm_endpoint *endpoint, uint64_t now_ns)
+static bool connect_unsettled_look(struct shm_endpoint *endpoint, uint64_t now_ns)
 {
 	int before = endpoint->unsettled;
 
@@ -531,7 +532,7 @@ bool shm_look(struct shm_endpoint *endpoint)
 
 	if (endpoint->unsettled || endpoint->pending.count) {
 		uint64_t now_ns = clock_now_ns();
-		is_anything |= unsettled_look(endpoint, now_ns);
+		is_anything |= connect_unsettled_look(endpoint, now_ns);
 		is_anything |= shm_accepted_look(endpoint);
 		is_anything |= shm_accepted_expire(endpoint, now_ns);
 	}

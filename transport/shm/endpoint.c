@@ -32,7 +32,7 @@ struct shm_address {
 _Static_assert(sizeof(struct shm_address) <= TUTTI_ADDRESS_BYTES, "an address fits");
 
 /* FNV-1a, twice with different starts: against chance only; other users are kept out elsewhere. */
-static void identity_add(uint64_t identity[2], const void *bytes, size_t n)
+static void shm_endpoint_identity_add(uint64_t identity[2], const void *bytes, size_t n)
 {
 	const uint8_t *p = bytes;
 
@@ -42,7 +42,7 @@ static void identity_add(uint64_t identity[2], const void *bytes, size_t n)
 }
 
 /* A half that cannot be read stays zero: then the host id alone tells machines apart. */
-static tutti_status identity_of(uint64_t identity[2], const char *host_id)
+static tutti_status shm_endpoint_identity_of(uint64_t identity[2], const char *host_id)
 {
 	char boot[MACHINE_BOOT_BYTES] = "";
 	uint64_t network = machine_namespace("net");
@@ -51,11 +51,11 @@ static tutti_status identity_of(uint64_t identity[2], const char *host_id)
 	TRY(machine_boot(boot));
 	identity[0] = 0xcbf29ce484222325u;
 	identity[1] = 0x84222325cbf29ce4u;
-	identity_add(identity, boot, strlen(boot));
-	identity_add(identity, &network, sizeof network);
-	identity_add(identity, &uid, sizeof uid);
+	shm_endpoint_identity_add(identity, boot, strlen(boot));
+	shm_endpoint_identity_add(identity, &network, sizeof network);
+	shm_endpoint_identity_add(identity, &uid, sizeof uid);
 	if (host_id)
-		identity_add(identity, host_id, strlen(host_id));
+		shm_endpoint_identity_add(identity, host_id, strlen(host_id));
 	return TUTTI_OK;
 }
 
@@ -64,7 +64,7 @@ static tutti_status shm_address_make(struct tutti_endpoint *endpoint, const char
 {
 	struct shm_address address = {0};
 
-	TRY(identity_of(address.identity, host_id));
+	TRY(shm_endpoint_identity_of(address.identity, host_id));
 	snprintf(address.name, sizeof address.name, "%s", name);
 	memcpy(endpoint->address, &address, sizeof address);
 	endpoint->address_bytes = sizeof address;
@@ -89,7 +89,7 @@ bool shm_address_read(const struct tutti_endpoint *endpoint, const uint8_t *byte
 
 #define SHM_REACH 20000
 
-static size_t ring_bytes_for(int size)
+static size_t shm_endpoint_ring_bytes_for(int size)
 {
 	size_t bytes = SHM_RING_BYTES;
 
@@ -161,7 +161,7 @@ static tutti_status shm_open(struct tutti_endpoint **out,
 	endpoint->size = config->size;
 	endpoint->timeout_ms = config->timeout_ms;
 	memcpy(endpoint->comm_id, config->comm_id, sizeof endpoint->comm_id);
-	endpoint->ring_bytes = ring_bytes_for(config->size);
+	endpoint->ring_bytes = shm_endpoint_ring_bytes_for(config->size);
 	endpoint->epoll_fd = -1;
 	endpoint->listener = (struct shm_watch){SHM_LISTENER, -1};
 	endpoint->timer = (struct shm_watch){SHM_TIMER, -1};

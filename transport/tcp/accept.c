@@ -302,7 +302,7 @@ static bool tcp_greet_read_whole(struct tcp_accepted *a, size_t bytes, const cha
 }
 
 /* Whether nothing is missing of its greeting. problem: why it cannot stay. */
-static bool hears_all(struct tcp_endpoint *ep, struct tcp_accepted *a, const char **problem)
+static bool accept_hears_all(struct tcp_endpoint *ep, struct tcp_accepted *a, const char **problem)
 {
 	if (!a->has_greeted && tcp_greet_read_whole(a, AUTH_HELLO_BYTES, problem))
 		*problem = tcp_take_hello(ep, a);
@@ -323,7 +323,7 @@ void tcp_greet(struct tcp_endpoint *ep, struct tcp_accepted *a, const char *drop
 
 	if (a->is_known)
 		return;
-	if (hears_all(ep, a, &problem)) {
+	if (accept_hears_all(ep, a, &problem)) {
 		problem = tcp_arrive(ep, a);
 		if (!problem)
 			return;

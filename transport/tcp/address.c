@@ -42,7 +42,7 @@ struct blob {
 
 /* Equal for processes that reach each other over loopback: the same boot of the same kernel and the
  * same network namespace. TUTTI_HOST_ID plays no part: one machine can stand for several. */
-static tutti_status machine_id(uint64_t *id)
+static tutti_status address_machine_id(uint64_t *id)
 {
 	char boot[MACHINE_BOOT_BYTES], text[96];
 	uint64_t hash = 0xcbf29ce484222325u;
@@ -55,7 +55,7 @@ static tutti_status machine_id(uint64_t *id)
 	return TUTTI_OK;
 }
 
-static void blob_write(struct tcp_endpoint *ep, const struct blob *blob)
+static void address_blob_write(struct tcp_endpoint *ep, const struct blob *blob)
 {
 	const uint32_t magic = MAGIC;
 	uint8_t *p = ep->base.address;
@@ -69,7 +69,7 @@ static void blob_write(struct tcp_endpoint *ep, const struct blob *blob)
 	ep->base.address_bytes = FIXED_BYTES + (size_t)blob->count * ITEM_BYTES;
 }
 
-static bool blob_read(struct blob *blob, const uint8_t *p, size_t bytes)
+static bool address_blob_read(struct blob *blob, const uint8_t *p, size_t bytes)
 {
 	const uint32_t magic = MAGIC;
 
@@ -84,7 +84,7 @@ static bool blob_read(struct blob *blob, const uint8_t *p, size_t bytes)
 	return true;
 }
 
-static void blob_add(struct blob *blob, const struct item *item)
+static void address_blob_add(struct blob *blob, const struct item *item)
 {
 	for (int i = 0; i < blob->count; i++)
 		if (memcmp(&blob->items[i], item, sizeof *item) == 0)
@@ -93,7 +93,7 @@ static void blob_add(struct blob *blob, const struct item *item)
 		blob->items[blob->count++] = *item;
 }
 
-static bool item_from_sockaddr(struct item *item, const struct sockaddr *sockaddr)
+static bool address_item_from_sockaddr(struct item *item, const struct sockaddr *sockaddr)
 {
 	memset(item, 0, sizeof *item);
 	if (sockaddr && sockaddr->sa_family == AF_INET) {
@@ -119,7 +119,8 @@ static bool tcp_is_own(const struct item *item, const struct ifaddrs *interfaces
 	if (item->family == 4 && item->bytes[0] == 127)
 		return true;
 	for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next)
-		if (item_from_sockaddr(&own, i->ifa_addr) && memcmp(&own, item, sizeof own) == 0)
+		if (address_item_from_sockaddr(&own, i->ifa_addr) &&
+		    memcmp(&own, item, sizeof own) == 0)
 			return true;
 	return false;
 }
@@ -156,7 +157,7 @@ static tutti_status address_add_preferred(struct blob *blob, const struct ifaddr
 
 	TRY(address_read_literal(&item, preferred));
 	if (item.family)
-		blob_add(blob, &item);
+		address_blob_add(blob, &item);
 	if (item.family && !tcp_is_own(&item, interfaces)) {
 		blob->flags |= FLAG_FOREIGN;
 		log_info("tcp: TUTTI_ADDRESS=%s is no address of this machine; ranks on others try "
@@ -164,8 +165,9 @@ static tutti_status address_add_preferred(struct blob *blob, const struct ifaddr
 			 preferred);
 	}
 	for (const struct ifaddrs *i = interfaces; i && !item.family; i = i->ifa_next)
-		if (strcmp(i->ifa_name, preferred) == 0 && item_from_sockaddr(&item, i->ifa_addr))
-			blob_add(blob, &item);
+		if (strcmp(i->ifa_name, preferred) == 0 &&
+		    address_item_from_sockaddr(&item, i->ifa_addr))
+			address_blob_add(blob, &item);
 	if (blob->count == 0)
 		return fail(TUTTI_ERR_UNSUPPORTED,
 			    "tcp: TUTTI_ADDRESS=%s is neither an address nor an interface of this "
@@ -188,8 +190,8 @@ static void address_add_interfaces(struct blob *blob, const struct ifaddrs *inte
 		struct item item;
 		if ((i->ifa_flags & IFF_LOOPBACK) || (must_run && !address_is_running(i)))
 			continue;
-		if (item_from_sockaddr(&item, i->ifa_addr) && item.family == family)
-			blob_add(blob, &item);
+		if (address_item_from_sockaddr(&item, i->ifa_addr) && item.family == family)
+			address_blob_add(blob, &item);
 	}
 }
 
@@ -218,7 +220,7 @@ tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred)
 	struct ifaddrs *interfaces = NULL;
 	tutti_status status = TUTTI_OK;
 
-	TRY(machine_id(&blob.machine));
+	TRY(address_machine_id(&blob.machine));
 	if (getsockname(ep->listener.fd, (struct sockaddr *)&own, &own_bytes) != 0)
 		return fail_errno("rank %d cannot read its own tcp port (getsockname)", ep->rank);
 	if (getifaddrs(&interfaces) != 0)
@@ -230,7 +232,7 @@ tutti_status tcp_address_make(struct tcp_endpoint *ep, const char *preferred)
 	freeifaddrs(interfaces);
 	ep->has_ipv6_loopback = own.ss_family == AF_INET6 && strchr(netaddr_loopback(), ':');
 	TRY(status);
-	blob_write(ep, &blob);
+	address_blob_write(ep, &blob);
 	return TUTTI_OK;
 }
 
@@ -243,8 +245,8 @@ int tcp_address_reach(const struct tcp_endpoint *ep, const uint8_t *address, siz
 {
 	struct blob mine, theirs;
 
-	if (!blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
-	    !blob_read(&theirs, address, bytes))
+	if (!address_blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
+	    !address_blob_read(&theirs, address, bytes))
 		return 0;
 	if (address_is_same_machine(&mine, &theirs))
 		return SAME_MACHINE_MBS;
@@ -262,8 +264,8 @@ bool tcp_address_is_far(const struct tcp_endpoint *ep, const uint8_t *address, s
 {
 	struct blob mine, theirs;
 
-	if (!blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
-	    !blob_read(&theirs, address, bytes))
+	if (!address_blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
+	    !address_blob_read(&theirs, address, bytes))
 		return false;
 	return !address_is_same_machine(&mine, &theirs) || address_is_preferred(&mine, true) ||
 	       address_is_preferred(&theirs, true);
@@ -295,8 +297,8 @@ int tcp_address_candidates(const struct tcp_endpoint *ep, const uint8_t *address
 	int count = 0, next = 0;
 	bool is_near;
 
-	if (!blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
-	    !blob_read(&theirs, address, bytes))
+	if (!address_blob_read(&mine, ep->base.address, ep->base.address_bytes) ||
+	    !address_blob_read(&theirs, address, bytes))
 		return 0;
 	is_near = address_is_same_machine(&mine, &theirs);
 	if (address_is_preferred(&theirs, is_near))

@@ -46,7 +46,7 @@ void tcp_unread_free(struct tcp_unread *unread)
 	*unread = (struct tcp_unread){0};
 }
 
-static bool unread_grow(struct tcp_unread *unread)
+static bool tcp_conn_unread_grow(struct tcp_unread *unread)
 {
 	size_t room = unread->room ? 2 * unread->room : REST_STEP;
 	uint8_t *bytes = realloc(unread->bytes, room);
@@ -63,7 +63,7 @@ bool tcp_unread_take(struct tcp_unread *unread, const struct tcp_watch *watch)
 	for (;;) {
 		struct iovec room;
 		ssize_t n;
-		if (unread->end == unread->room && !unread_grow(unread))
+		if (unread->end == unread->room && !tcp_conn_unread_grow(unread))
 			return false;
 		room = (struct iovec){unread->bytes + unread->end, unread->room - unread->end};
 		n = tcp_stream_recv(watch, &room, 1);
@@ -91,7 +91,7 @@ static void tcp_ring_write(uint8_t *ring, size_t ring_bytes, uint64_t position, 
 
 /* A larger ring with the same bytes. Without memory for it the older ones are not kept; whether
  * they were needed shows if the socket breaks. */
-static void ring_grow(struct tcp_resend *r, uint64_t needed)
+static void tcp_conn_ring_grow(struct tcp_resend *r, uint64_t needed)
 {
 	size_t bytes = KEPT_FIRST, old = r->kept_bytes;
 	uint8_t *ring;
@@ -131,7 +131,7 @@ static size_t tcp_make_room(struct tcp_conn *c, size_t bytes)
 			r->delivered = end - lacking;
 	}
 	if (end - r->delivered > r->kept_bytes || r->kept_bytes == 0)
-		ring_grow(r, end - r->delivered);
+		tcp_conn_ring_grow(r, end - r->delivered);
 	skip = bytes > r->kept_bytes ? bytes - r->kept_bytes : 0;
 	if (r->delivered > r->sent + skip)
 		skip = (size_t)(r->delivered - r->sent);

@@ -80,7 +80,7 @@ static bool dial_one(struct tcp_conn *c, const struct tcp_address *address)
 }
 
 /* A round of dialing, or the time, came to nothing. Returns whether that was the last. */
-static bool reconnect_is_over(struct tcp_conn *c)
+static bool dial_reconnect_is_over(struct tcp_conn *c)
 {
 	struct tcp_endpoint *ep = tcp_endpoint_of(c);
 	struct tcp_resend *r = &c->resend;
@@ -132,7 +132,7 @@ static bool dial_fail_round(struct tcp_conn *c)
 			      "changed on its way: TLS cannot be set up (is a proxy between them?)",
 			      rank, peer, c->where, channel);
 	else
-		return tcp_is_reconnecting(c) && reconnect_is_over(c);
+		return tcp_is_reconnecting(c) && dial_reconnect_is_over(c);
 	return true;
 }
 
@@ -228,7 +228,7 @@ void tcp_dial_tick(struct tcp_conn *c, uint64_t now_ns)
 	} else if (now_ns >= c->deadline_ns && !is_reconnecting) {
 		dial_connect_timed_out(c);
 	} else if (now_ns >= c->deadline_ns && c->state == CONN_DIALING) {
-		reconnect_is_over(c);
+		dial_reconnect_is_over(c);
 	} else if (d->is_resting) {
 		d->is_resting = false;
 		dial_next(c);

@@ -326,7 +326,7 @@ static bool tcp_endpoint_is_reconnecting_any(const struct tcp_endpoint *ep)
 	return ep->pending.count > 0 || ep->accept_again;
 }
 
-static int sleeps_on(const struct tcp_endpoint *ep)
+static int tcp_endpoint_sleeps_on(const struct tcp_endpoint *ep)
 {
 	if (tcp_endpoint_is_reconnecting_any(ep))
 		return ep->epoll_fd;
@@ -343,7 +343,7 @@ static int tcp_mend(struct tutti_endpoint *endpoint, int *fd)
 	for (int pass = 0; pass < MEND_PASSES; pass++) {
 		int events = tcp_take_events(ep);
 		if (events == 0 && !tcp_endpoint_has_repairs(ep)) {
-			*fd = sleeps_on(ep);
+			*fd = tcp_endpoint_sleeps_on(ep);
 			return tcp_lacks_timer(ep);
 		}
 		tcp_visit_busy(ep);
@@ -377,7 +377,7 @@ static int tcp_in_doubt(struct tutti_endpoint *endpoint)
 #define PENDING_MS 10000 /* for the proof, and again for what follows it */
 #define LEAVE_MS   500   /* how long destroy waits for that */
 
-static void tune_listener(struct tcp_endpoint *ep)
+static void tcp_endpoint_tune_listener(struct tcp_endpoint *ep)
 {
 	socklen_t bytes = sizeof ep->congestion - 1;
 
@@ -431,7 +431,7 @@ static tutti_status tcp_endpoint_open_listener(struct tcp_endpoint *ep)
 
 	TRY(net_listen(NULL, 0, backlog, &ep->listener.fd, &ep->port));
 	forks_own(ep->listener.fd);
-	tune_listener(ep);
+	tcp_endpoint_tune_listener(ep);
 	return TUTTI_OK;
 }
 

@@ -165,7 +165,7 @@ struct payload_places {
 	size_t header, payload; /* of which */
 };
 
-static void places_add(struct payload_places *p, void *data, size_t bytes)
+static void tcp_receive_places_add(struct payload_places *p, void *data, size_t bytes)
 {
 	p->iov[p->count].iov_base = data;
 	p->iov[p->count].iov_len = bytes;
@@ -198,7 +198,7 @@ static void tcp_add_payload(struct payload_places *p, const struct tutti_io *io)
 	if (!io->pieces) {
 		bytes = io->bytes - io->moved;
 		p->payload = bytes < READ_BYTES ? bytes : READ_BYTES;
-		places_add(p, (uint8_t *)io->buf + io->moved, p->payload);
+		tcp_receive_places_add(p, (uint8_t *)io->buf + io->moved, p->payload);
 		return;
 	}
 	for (uint32_t i = io->piece; i < io->piece_count && i - io->piece < PIECES;
@@ -209,28 +209,28 @@ static void tcp_add_payload(struct payload_places *p, const struct tutti_io *io)
 		if (bytes == 0)
 			return;
 		p->payload += bytes;
-		places_add(p, (uint8_t *)io->pieces[i].buf + begun, bytes);
+		tcp_receive_places_add(p, (uint8_t *)io->pieces[i].buf + begun, bytes);
 	}
 }
 
 /* Straight to where it belongs. Returns false when that is not worth it: a message in so many small
  * pieces that reading ahead takes more of it at once. */
-static bool plan_direct(struct tcp_conn *c, struct payload_places *p, uint32_t have)
+static bool tcp_receive_plan_direct(struct tcp_conn *c, struct payload_places *p, uint32_t have)
 {
 	const struct tutti_io *io = c->recvs.head;
 
 	if (!c->in_payload)
-		places_add(p, c->ahead + have, p->header = tcp_header_bytes(c) - have);
+		tcp_receive_places_add(p, c->ahead + have, p->header = tcp_header_bytes(c) - have);
 	tcp_add_payload(p, io);
 	/* The next header with it; more would only be copied once more. */
 	if (p->payload == io->bytes - io->moved && io->next)
-		places_add(p, c->ahead + have + p->header, tcp_header_bytes(c));
+		tcp_receive_places_add(p, c->ahead + have + p->header, tcp_header_bytes(c));
 	return p->payload >= DIRECT_BYTES;
 }
 
 /* Before: everything that could be taken from the buffer was; what is left of it is a part of a
  * header, and is moved to its front. */
-static void plan_read(struct tcp_conn *c, struct payload_places *p)
+static void tcp_receive_plan_read(struct tcp_conn *c, struct payload_places *p)
 {
 	const struct tutti_io *io = c->recvs.head;
 	uint32_t have = tcp_read_ahead(c);
@@ -241,12 +241,13 @@ static void plan_read(struct tcp_conn *c, struct payload_places *p)
 	memmove(c->ahead, c->ahead + c->ahead_at, have);
 	c->ahead_at = 0;
 	c->ahead_end = have;
-	if (io->bytes - io->moved >= DIRECT_BYTES && plan_direct(c, p, have))
+	if (io->bytes - io->moved >= DIRECT_BYTES && tcp_receive_plan_direct(c, p, have))
 		return;
 	p->count = 0;
 	p->bytes = p->header = p->payload = 0;
 	bytes = tcp_wanted(c);
-	places_add(p, c->ahead + have, (bytes < TCP_AHEAD_BYTES ? bytes : TCP_AHEAD_BYTES) - have);
+	tcp_receive_places_add(p, c->ahead + have,
+			       (bytes < TCP_AHEAD_BYTES ? bytes : TCP_AHEAD_BYTES) - have);
 }
 
 /* n bytes have arrived in the places. */
@@ -313,7 +314,7 @@ static bool tcp_receive_read_once(struct tcp_conn *c)
 	struct payload_places p;
 	ssize_t n;
 
-	plan_read(c, &p);
+	tcp_receive_plan_read(c, &p);
 	n = c->resend.unread.bytes ? (ssize_t)tcp_receive_read_unread(&c->resend.unread, &p)
 				   : tcp_receive_read_socket(c, &p);
 	if (n > 0)

@@ -31,7 +31,7 @@ struct tcp_batch {
 	uint8_t copies[COPIES_BYTES];
 };
 
-static void batch_add(struct tcp_batch *b, void *data, size_t bytes)
+static void tcp_send_batch_add(struct tcp_batch *b, void *data, size_t bytes)
 {
 	struct iovec *last = b->iov_count > 0 ? &b->iov[b->iov_count - 1] : NULL;
 
@@ -45,13 +45,13 @@ static void batch_add(struct tcp_batch *b, void *data, size_t bytes)
 	b->iov_count++;
 }
 
-static void batch_copy(struct tcp_batch *b, const void *data, size_t bytes)
+static void tcp_send_batch_copy(struct tcp_batch *b, const void *data, size_t bytes)
 {
 	uint8_t *copy = b->copies + b->copied;
 
 	memcpy(copy, data, bytes);
 	b->copied += bytes;
-	batch_add(b, copy, bytes);
+	tcp_send_batch_add(b, copy, bytes);
 }
 
 /* Each message needs room for its header and something more. */
@@ -98,7 +98,7 @@ static void tcp_send_add_header(struct tcp_conn *c, struct tcp_batch *b, const s
 		header.payload_sum = htole32(tcp_sum_of(c, io, number));
 		header.sum = htole32(crc32c(0, &header, TCP_SUMMED_BYTES - 4));
 	}
-	batch_copy(b, (const uint8_t *)&header + begun, tcp_header_bytes(c) - begun);
+	tcp_send_batch_copy(b, (const uint8_t *)&header + begun, tcp_header_bytes(c) - begun);
 }
 
 /* Bytes are left of whole. Returns false when a part of it must wait for the next batch. Whether it
@@ -109,9 +109,9 @@ static bool tcp_add_piece(struct tcp_batch *b, void *data, size_t bytes, size_t 
 	size_t part = bytes < BATCH_BYTES ? bytes : BATCH_BYTES;
 
 	if (whole > COPY_BYTES && part > 0)
-		batch_add(b, data, part);
+		tcp_send_batch_add(b, data, part);
 	else if (part > 0)
-		batch_copy(b, data, part);
+		tcp_send_batch_copy(b, data, part);
 	return part == bytes;
 }
 

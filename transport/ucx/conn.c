@@ -233,7 +233,7 @@ static void ucx_peer_is_gone(struct ucx_conn *conn)
 
 /* UCX does not say whether the peer has gone meanwhile; oob does. One that has failed, too, says so
  * in a note: then both have a reason of their own. */
-static void cannot_connect(struct ucx_conn *conn, tutti_status status)
+static void ucx_conn_cannot_connect(struct ucx_conn *conn, tutti_status status)
 {
 	char why[sizeof conn->base.error];
 
@@ -260,7 +260,7 @@ static void ucx_greeted(struct ucx_conn *conn)
 		fail(status, "ucx: rank %d greets in another form: all ranks need the same Tutti",
 		     conn->base.peer);
 	if (status != TUTTI_OK) {
-		cannot_connect(conn, status);
+		ucx_conn_cannot_connect(conn, status);
 		return;
 	}
 	conn->state = UCX_CONNECTED;

@@ -32,7 +32,7 @@ static char *const settings[] = {"UCX_HANDLE_ERRORS=none", "UCX_MEM_EVENTS=n",
 
 /* The environment of this process, and the settings. setenv() would move what other threads read
  * meanwhile. NULL: no memory. */
-static char **environment_with_settings(void)
+static char **ucx_library_environment_with_settings(void)
 {
 	size_t n = 0, at;
 	char **all;
@@ -58,7 +58,7 @@ static void *ucx_open_library(void)
 	char **before = environ;
 	void *library;
 
-	kept = environment_with_settings();
+	kept = ucx_library_environment_with_settings();
 	if (!kept) {
 		snprintf(reason, sizeof reason, "no memory to load " NAME);
 		return NULL;

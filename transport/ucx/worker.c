@@ -26,7 +26,7 @@ static void ucx_broke(struct ucx_conn *conn, ucs_status_t status)
 		conn->wire.broken = status;
 }
 
-static void peer_failed(void *arg, ucp_ep_h ep, ucs_status_t status)
+static void worker_peer_failed(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
 	(void)ep;
 	ucx_broke(arg, status);
@@ -125,7 +125,7 @@ static tutti_status ucx_cannot(const struct ucx_conn *conn, const char *what, uc
 }
 
 /* If /dev/shm is full, UCX returns one of three statuses. */
-static tutti_status cannot_create_worker(const struct ucx_conn *conn, ucs_status_t status)
+static tutti_status worker_cannot_create_worker(const struct ucx_conn *conn, ucs_status_t status)
 {
 	uint64_t room = ucx_shm_free_bytes();
 
@@ -161,7 +161,7 @@ tutti_status ucx_wire_open(struct ucx_conn *conn)
 
 	if (status != UCS_OK) {
 		conn->wire.worker = NULL;
-		return cannot_create_worker(conn, status);
+		return worker_cannot_create_worker(conn, status);
 	}
 	status = library->ucp_worker_set_am_recv_handler(conn->wire.worker, &handler);
 	if (status != UCS_OK)
@@ -207,7 +207,7 @@ tutti_status ucx_wire_connect(struct ucx_conn *conn, const void *address)
 						UCP_EP_PARAM_FIELD_ERR_HANDLER,
 				  .address = address,
 				  .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-				  .err_handler = {peer_failed, conn}};
+				  .err_handler = {worker_peer_failed, conn}};
 	const struct ucx_library *library = ucx_library_of(conn);
 	ucs_status_t status = library->ucp_ep_create(conn->wire.worker, &params, &conn->wire.ep);
 

@@ -87,7 +87,7 @@ static int verbs_address_reach(const struct verbs_endpoint *endpoint, int peer,
 
 /* Each conn of a large world gets less, so that all together have VERBS_BYTES (and the slots of
  * further ports). Both ends come to the same. */
-static uint32_t chunk_bytes_for(int size)
+static uint32_t verbs_endpoint_chunk_bytes_for(int size)
 {
 	const size_t parts = 2 * VERBS_CHUNKS + (VERBS_RECEIVES + VERBS_SENDS + VERBS_CHUNK_SLOTS -
 						 1) / VERBS_CHUNK_SLOTS;
@@ -175,7 +175,7 @@ static tutti_status verbs_open(struct tutti_endpoint **out,
 	endpoint->base.transport = &transport_verbs;
 	endpoint->rank = config->rank;
 	endpoint->size = config->size;
-	endpoint->chunk_bytes = chunk_bytes_for(config->size);
+	endpoint->chunk_bytes = verbs_endpoint_chunk_bytes_for(config->size);
 	endpoint->epoll_fd = -1;
 	tutti_done_init(&endpoint->done);
 	tutti_status status = verbs_endpoint_open_ports(endpoint, config);

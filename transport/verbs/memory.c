@@ -16,7 +16,7 @@
 
 /* Known memory as one device has it registered: for as long as it is known. */
 
-static struct verbs_device *device_of(struct known_memory_user *user)
+static struct verbs_device *verbs_memory_device_of(struct known_memory_user *user)
 {
 	return (struct verbs_device *)((char *)user - offsetof(struct verbs_device, registers));
 }
@@ -26,7 +26,7 @@ static void *verbs_registered_add(struct known_memory_user *user, void *base, si
 {
 	struct ibv_mr *mr;
 
-	if (verbs_register(&mr, device_of(user), base, bytes,
+	if (verbs_register(&mr, verbs_memory_device_of(user), base, bytes,
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) == TUTTI_OK)
 		return mr;
 	log_seldom("%s; messages from and to it are copied", last_error());
@@ -35,7 +35,7 @@ static void *verbs_registered_add(struct known_memory_user *user, void *base, si
 
 static void verbs_registered_remove(struct known_memory_user *user, void *mr)
 {
-	device_of(user)->library->dereg_mr(mr);
+	verbs_memory_device_of(user)->library->dereg_mr(mr);
 }
 
 void verbs_registered_open(struct verbs_device *device)

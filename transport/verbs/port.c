@@ -46,7 +46,7 @@ static void verbs_gid_print(const union ibv_gid *gid, char text[64])
 
 /* Of a RoCE port: the higher the better, 0: none. Routers forward RoCE v2; IPv4 is what most
  * networks for it have; an address of the link alone reaches no other link. */
-static int gid_rank(const struct ibv_gid_entry *entry)
+static int port_gid_rank(const struct ibv_gid_entry *entry)
 {
 	int is_v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
 
@@ -65,7 +65,7 @@ static void verbs_gid_explain(const struct ibv_gid_entry *entry, char text[80])
 			 port_is_link_local(&entry->gid) ? "link-local" : "not link-local");
 }
 
-static enum verbs_wire wire_of(const struct ibv_gid_entry *entry)
+static enum verbs_wire port_wire_of(const struct ibv_gid_entry *entry)
 {
 	if (entry->gid_type == IBV_GID_TYPE_IB)
 		return VERBS_INFINIBAND;
@@ -84,18 +84,18 @@ static bool port_choose_gid(struct verbs_port *port, int entries, int wanted)
 		if ((wanted >= 0 && i != wanted) ||
 		    library->gid_query(port->device->context, port->number, (uint32_t)i, &entry, 0,
 				       sizeof entry) != 0 ||
-		    gid_rank(&entry) <= best)
+		    port_gid_rank(&entry) <= best)
 			continue;
-		best = gid_rank(&entry);
+		best = port_gid_rank(&entry);
 		port->gid = entry.gid;
 		port->gid_index = (uint8_t)i;
-		port->wire = wire_of(&entry);
+		port->wire = port_wire_of(&entry);
 	}
 	return best > 0;
 }
 
 /* Lanes times the speed of one: the header has both as codes. 0: unknown. */
-static uint32_t link_megabits(const struct ibv_port_attr *attr)
+static uint32_t port_link_megabits(const struct ibv_port_attr *attr)
 {
 	static const struct {
 		uint8_t code;
@@ -117,7 +117,7 @@ static uint32_t link_megabits(const struct ibv_port_attr *attr)
 /* In a second; 0: unknown. */
 static double verbs_link_gigabits(const struct ibv_port_attr *attr)
 {
-	return link_megabits(attr) / 1e3;
+	return port_link_megabits(attr) / 1e3;
 }
 
 /* "mlx5_0, mlx5_1:2" has all ports of mlx5_0, and port 2 of mlx5_1. */
@@ -153,7 +153,7 @@ static const char *verbs_port_check(struct verbs_port *port, int gid_index, cons
 				     : "has no GID of the index that TUTTI_VERBS_GID names";
 	port->lid = attr.lid;
 	port->mtu = attr.active_mtu;
-	port->mbs = link_megabits(&attr) / 8;
+	port->mbs = port_link_megabits(&attr) / 8;
 	return NULL;
 }
 

@@ -238,7 +238,7 @@ void verbs_pair_hello(const struct verbs_conn *conn, struct verbs_hello *hello)
 	}
 }
 
-static struct ibv_ah_attr path_to(const struct verbs_rail *rail)
+static struct ibv_ah_attr queue_pair_path_to(const struct verbs_rail *rail)
 {
 	const struct verbs_port *port = rail->port;
 	struct ibv_ah_attr path = {.port_num = port->number, .dlid = rail->peer.lid};
@@ -261,7 +261,7 @@ static tutti_status queue_pair_connect_rail(struct verbs_conn *conn, struct verb
 				      .rq_psn = rail->peer.packet_number,
 				      .max_dest_rd_atomic = 1,
 				      .min_rnr_timer = RNR_TIMER,
-				      .ah_attr = path_to(rail)};
+				      .ah_attr = queue_pair_path_to(rail)};
 	struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
 				   .timeout = ACK_TIMEOUT,
 				   .retry_cnt = RETRIES,

@@ -219,7 +219,8 @@ static const struct verbs_grant *verbs_answer_to(const struct verbs_conn *conn,
 	return grant->bytes == io->bytes && grant->number == number ? grant : NULL;
 }
 
-static const struct verbs_grant *grant_for(const struct verbs_conn *conn, const struct tutti_io *io)
+static const struct verbs_grant *verbs_send_grant_for(const struct verbs_conn *conn,
+						      const struct tutti_io *io)
 {
 	const struct verbs_grant *grant = verbs_answer_to(conn, io);
 
@@ -296,7 +297,7 @@ static void verbs_send_take_copy(struct verbs_conn *conn, struct tutti_io *io,
 
 static void verbs_send_piece(struct verbs_conn *conn, struct tutti_io *io)
 {
-	const struct verbs_grant *grant = grant_for(conn, io);
+	const struct verbs_grant *grant = verbs_send_grant_for(conn, io);
 	uint32_t number = conn->pieces, local, remote;
 	struct verbs_flight *flight = &conn->flights[number % VERBS_CHUNKS];
 

@@ -199,7 +199,7 @@ void knomial_all_to_all(struct plan *p, struct group g, struct span in, struct s
 }
 
 /* In a broadcast. */
-static int root_sends(int ranks)
+static int knomial_root_sends(int ranks)
 {
 	int sends = 0;
 	for (int far = 1; far < ranks; far *= RADIX)
@@ -212,7 +212,7 @@ struct cost knomial_broadcast_cost(struct topology p)
 {
 	int rounds = (log2_up(p.ranks) + 1) / 2;
 	struct cost c = cost_flat(p, rounds, (RADIX - 1) * rounds, 1);
-	return cost_uneven(c, p, 1, root_sends(p.ranks));
+	return cost_uneven(c, p, 1, knomial_root_sends(p.ranks));
 }
 
 struct cost knomial_reduce_cost(struct topology p)
@@ -227,7 +227,7 @@ struct cost knomial_all_reduce_cost(struct topology p)
 	int up = log2_up(p.ranks), down = (up + 1) / 2;
 	struct cost c = cost_flat(p, up + down, up + (RADIX - 1) * down, 1);
 	c.reduced = up;
-	c = cost_uneven(c, p, 2, root_sends(p.ranks));
+	c = cost_uneven(c, p, 2, knomial_root_sends(p.ranks));
 	c.is_one_way = false;
 	c.busiest.bytes += up / 2.0; /* what the root gets; short messages are quickly read */
 	return c;
@@ -255,7 +255,7 @@ struct cost knomial_barrier_cost(struct topology p)
 	struct cost c = cost_flat(p, up + down, 0, 1);
 
 	c.link[slowest_link(p)].messages = up + (RADIX - 1) * down;
-	c = cost_uneven(c, p, 2, root_sends(p.ranks));
+	c = cost_uneven(c, p, 2, knomial_root_sends(p.ranks));
 	c.is_one_way = false;
 	return c;
 }
@@ -268,7 +268,7 @@ struct cost knomial_all_gather_cost(struct topology p)
 
 	c.link[slowest_link(p)].bytes = n - 1 + (RADIX - 1) * down * n;
 	c.mean.bytes = up / 2.0 + n - 1;
-	c.busiest.bytes = (n - 1) / 2.0 + root_sends(n) * n;
+	c.busiest.bytes = (n - 1) / 2.0 + knomial_root_sends(n) * n;
 	return c;
 }
 

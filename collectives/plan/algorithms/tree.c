@@ -26,7 +26,7 @@ static int tree_left_of(int x)
 	return x % 2 ? 0 : x - (x & -x) / 2;
 }
 
-static int top_of(int n)
+static int tree_top_of(int n)
 {
 	int top = 1;
 	while (2 * top <= n)
@@ -41,7 +41,7 @@ static int tree_place(int tree, int i, int n)
 	return tree == 0 ? i : n % 2 ? i % n + 1 : n + 1 - i;
 }
 
-static int member_at(int tree, int x, int n)
+static int tree_member_at(int tree, int x, int n)
 {
 	if (x == 0)
 		return -1;
@@ -50,17 +50,17 @@ static int member_at(int tree, int x, int n)
 
 static struct node tree_find(int tree, int i, int size)
 {
-	int n = size - 1, at = top_of(n), above = 0, x = tree_place(tree, i, n);
+	int n = size - 1, at = tree_top_of(n), above = 0, x = tree_place(tree, i, n);
 
 	if (i == 0)
-		return (struct node){-1, {member_at(tree, at, n), -1}};
+		return (struct node){-1, {tree_member_at(tree, at, n), -1}};
 	while (at != x) {
 		above = at;
 		at = x < at ? tree_left_of(at) : tree_right_of(at, n);
 	}
-	return (struct node){
-		above ? member_at(tree, above, n) : 0,
-		{member_at(tree, tree_left_of(x), n), member_at(tree, tree_right_of(x, n), n)}};
+	return (struct node){above ? tree_member_at(tree, above, n) : 0,
+			     {tree_member_at(tree, tree_left_of(x), n),
+			      tree_member_at(tree, tree_right_of(x, n), n)}};
 }
 
 /* A node adds what its children send to its own data and passes the sum on; sums has room. */

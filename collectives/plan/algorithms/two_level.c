@@ -10,7 +10,7 @@
 #define FEW_NODES 16
 
 /* Blocks of the ranks that have place k in their nodes. */
-static struct span lane_of(const struct nodes *n, struct span blocks, int k)
+static struct span two_level_lane_of(const struct nodes *n, struct span blocks, int k)
 {
 	struct span lane = blocks;
 	lane.first += (lane.from + (uint32_t)(k * n->local_step)) * lane.stride;
@@ -40,12 +40,12 @@ void two_level_all_reduce(struct plan *p, struct group g, struct span in, struct
 static struct span two_level_add_up_lane(struct plan *p, const struct nodes *n, struct group node,
 					 struct span in)
 {
-	struct span source[PLAN_SOURCES_MAX], own = lane_of(n, in, node.me);
+	struct span source[PLAN_SOURCES_MAX], own = two_level_lane_of(n, in, node.me);
 	struct span sum = plan_scratch(p, own);
 
 	for (int k = 1; k < node.size; k++) {
 		int to = (node.me + k) % node.size, from = modulo(node.me - k, node.size);
-		plan_send(p, member(node, to), lane_of(n, in, to));
+		plan_send(p, member(node, to), two_level_lane_of(n, in, to));
 		source[from] = plan_scratch(p, own);
 		plan_recv(p, member(node, from), source[from]);
 	}
@@ -59,8 +59,9 @@ static struct span two_level_add_up_lane(struct plan *p, const struct nodes *n, 
 void two_level_reduce_scatter(struct plan *p, struct group g, struct span in, struct span out)
 {
 	struct group node = group_in_node(g.nodes, g.me), lane = group_across(g.nodes, g.me);
-	struct span sum = p->options.across ? plan_filled(p, lane_of(g.nodes, in, node.me))
-					    : two_level_add_up_lane(p, g.nodes, node, in);
+	struct span sum = p->options.across
+				  ? plan_filled(p, two_level_lane_of(g.nodes, in, node.me))
+				  : two_level_add_up_lane(p, g.nodes, node, in);
 
 	(lane.size <= FEW_NODES ? direct_reduce_scatter : ring_reduce_scatter)(p, lane, sum, out);
 }
@@ -70,13 +71,13 @@ void two_level_reduce_scatter(struct plan *p, struct group g, struct span in, st
 void two_level_all_gather(struct plan *p, struct group g, struct span in, struct span out)
 {
 	struct group node = group_in_node(g.nodes, g.me), lane = group_across(g.nodes, g.me);
-	struct span own = lane_of(g.nodes, out, node.me);
+	struct span own = two_level_lane_of(g.nodes, out, node.me);
 
 	(lane.size <= FEW_NODES ? direct_all_gather : ring_all_gather)(p, lane, in, own);
 	for (int k = 1; k < node.size && !p->options.across; k++) {
 		plan_send(p, member(node, node.me + k), own);
 		plan_recv(p, member(node, node.me - k),
-			  lane_of(g.nodes, out, modulo(node.me - k, node.size)));
+			  two_level_lane_of(g.nodes, out, modulo(node.me - k, node.size)));
 	}
 }
 

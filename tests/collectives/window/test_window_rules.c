@@ -232,10 +232,10 @@ static void start(struct window *window, struct player *p, int rank)
 
 /* Advances ranks in an order from the seed: often one of them many times in a row, so that ranks
  * get as far ahead of each other as the window allows. Every call's values are checked. Killed:
- * WINDOW_SLOTS 2; slot_is_free always 0; TAKEN not posted by a broadcast's root; a generation not
- * counted by one path; header compared with >= (the numbers wrap after 64 calls); a line posted in
- * another parity; staging before the others' TAKEN; rows written while the operation before the
- * last may still be read. */
+ * WINDOW_SLOTS 2; staged_slot_is_free always 0; TAKEN not posted by a broadcast's root; a
+ * generation not counted by one path; header compared with >= (the numbers wrap after 64 calls); a
+ * line posted in another parity; staging before the others' TAKEN; rows written while the operation
+ * before the last may still be read. */
 static void play(uint64_t calls, bool is_oversubscribed)
 {
 	struct team team = {

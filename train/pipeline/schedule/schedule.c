@@ -80,7 +80,7 @@ static bool schedule_splits_backward(const struct pipeline_shape *shape)
 
 /* How many forwards come before the first backward's own. A rank nearer to the first stage gets its
  * gradients later. */
-static int warm_up(const struct pipeline_shape *shape, int rank, int all)
+static int schedule_warm_up(const struct pipeline_shape *shape, int rank, int all)
 {
 	int behind = shape->ranks - 1 - rank, earlier = (shape->chunks - 1) * shape->ranks;
 	bool is_doubled = shape->schedule == TUTTI_INTERLEAVED && shape->chunks > 1;
@@ -90,8 +90,8 @@ static int warm_up(const struct pipeline_shape *shape, int rank, int all)
 }
 
 /* The k-th forward or backward of a rank. */
-static struct action action_at(const struct pipeline_shape *shape, int rank, enum action_kind kind,
-			       int k)
+static struct action schedule_action_at(const struct pipeline_shape *shape, int rank,
+					enum action_kind kind, int k)
 {
 	int in_group = shape->ranks * shape->chunks;
 	int chunk = k % in_group / shape->ranks;
@@ -105,7 +105,7 @@ static struct action action_at(const struct pipeline_shape *shape, int rank, enu
 static void schedule_append(struct action_list *list, const struct pipeline_shape *shape, int rank,
 			    enum action_kind kind, int k)
 {
-	struct action action = action_at(shape, rank, kind, k);
+	struct action action = schedule_action_at(shape, rank, kind, k);
 
 	if (action.micro_batch < shape->micro_batches)
 		list->at[list->count++] = action;
@@ -114,7 +114,7 @@ static void schedule_append(struct action_list *list, const struct pipeline_shap
 struct action_list schedule_list(const struct pipeline_shape *shape, int rank)
 {
 	int all = schedule_groups(shape) * shape->ranks * shape->chunks;
-	int warm = warm_up(shape, rank, all);
+	int warm = schedule_warm_up(shape, rank, all);
 	bool splits = schedule_splits_backward(shape);
 	enum action_kind backward = splits ? ACTION_BACKWARD_INPUTS : ACTION_BACKWARD;
 	struct action_list list = {malloc((size_t)all * 3 * sizeof *list.at), 0};
@@ -223,7 +223,7 @@ double schedule_busy_time(const struct pipeline_shape *shape, const struct actio
 /* The first forward comes to the last rank after P - 1 others, and the last backward goes back as
  * far, through one chunk of V only. If the micro-batches are fewer than the ranks, those of each
  * further chunk come that much later. */
-static double unsplit_time(const struct pipeline_shape *shape, double turn)
+static double schedule_unsplit_time(const struct pipeline_shape *shape, double turn)
 {
 	int ranks = shape->ranks, count = shape->micro_batches;
 
@@ -259,7 +259,7 @@ double schedule_step_time(const struct pipeline_shape *shape, const struct actio
 {
 	if (shape->schedule == TUTTI_ZERO_BUBBLE)
 		return schedule_zero_bubble_time(shape, times);
-	return unsplit_time(shape, times->forward + times->inputs + times->weights);
+	return schedule_unsplit_time(shape, times->forward + times->inputs + times->weights);
 }
 
 int schedule_peak(const struct pipeline_shape *shape, int rank)

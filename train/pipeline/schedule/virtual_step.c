@@ -35,18 +35,20 @@ struct virtual_world {
 	struct channel *channels; /* [rank][direction] */
 };
 
-static struct task *task_of(const struct virtual_world *world, int stage, int micro_batch)
+static struct task *virtual_step_task_of(const struct virtual_world *world, int stage,
+					 int micro_batch)
 {
 	return &world->tasks[(size_t)stage * (size_t)world->shape->micro_batches +
 			     (size_t)micro_batch];
 }
 
-static enum direction direction_of(const struct action *action)
+static enum direction virtual_step_direction_of(const struct action *action)
 {
 	return action_is_forward(action) ? ACTIVATIONS : GRADIENTS;
 }
 
-static struct channel *channel_of(const struct virtual_world *world, int rank, enum direction way)
+static struct channel *virtual_step_channel_of(const struct virtual_world *world, int rank,
+					       enum direction way)
 {
 	return &world->channels[rank * DIRECTIONS + (int)way];
 }
@@ -54,12 +56,12 @@ static struct channel *channel_of(const struct virtual_world *world, int rank, e
 static void virtual_step_post_next(struct virtual_world *world, int rank, enum direction way,
 				   double now)
 {
-	struct channel *channel = channel_of(world, rank, way);
+	struct channel *channel = virtual_step_channel_of(world, rank, way);
 
 	if (channel->next == channel->receive_count)
 		return;
 	const struct action *action = &world->lists[rank].at[channel->receives[channel->next++]];
-	task_of(world, action->stage, action->micro_batch)->posted[way] = now;
+	virtual_step_task_of(world, action->stage, action->micro_batch)->posted[way] = now;
 }
 
 /* When the message for a task is there; NEVER: nobody knows yet. */
@@ -77,7 +79,7 @@ static double virtual_step_arrival(const struct virtual_world *world, const stru
 /* Whether this rank has done what the action builds on. */
 static bool virtual_step_is_prepared(const struct virtual_world *world, const struct action *action)
 {
-	const struct task *task = task_of(world, action->stage, action->micro_batch);
+	const struct task *task = virtual_step_task_of(world, action->stage, action->micro_batch);
 
 	if (action_is_forward(action))
 		return true;
@@ -86,10 +88,11 @@ static bool virtual_step_is_prepared(const struct virtual_world *world, const st
 }
 
 /* When the oldest message has left the buffer that this action sends from. */
-static double room_at(const struct virtual_world *world, int rank, const struct action *action)
+static double virtual_step_room_at(const struct virtual_world *world, int rank,
+				   const struct action *action)
 {
-	enum direction way = direction_of(action);
-	const struct channel *channel = channel_of(world, rank, way);
+	enum direction way = virtual_step_direction_of(action);
+	const struct channel *channel = virtual_step_channel_of(world, rank, way);
 	int oldest = world->buffers ? channel->send_count - world->buffers[rank].sends : -1;
 
 	if (oldest < 0 || !action_sends(world->shape, action))
@@ -119,10 +122,10 @@ static double virtual_step_duration(const struct virtual_world *world, const str
 static void virtual_step_send(struct virtual_world *world, int rank, const struct action *action,
 			      double now)
 {
-	enum direction way = direction_of(action);
-	struct channel *channel = channel_of(world, rank, way);
+	enum direction way = virtual_step_direction_of(action);
+	struct channel *channel = virtual_step_channel_of(world, rank, way);
 	int stage = action->stage + (way == ACTIVATIONS ? 1 : -1);
-	struct task *task = task_of(world, stage, action->micro_batch);
+	struct task *task = virtual_step_task_of(world, stage, action->micro_batch);
 
 	task->sent[way] = now;
 	channel->sends[channel->send_count++] = (int)(task - world->tasks);
@@ -131,7 +134,7 @@ static void virtual_step_send(struct virtual_world *world, int rank, const struc
 static void virtual_step_finish(struct virtual_world *world, int rank, const struct action *action,
 				double end)
 {
-	task_of(world, action->stage, action->micro_batch)->did[action->kind] = true;
+	virtual_step_task_of(world, action->stage, action->micro_batch)->did[action->kind] = true;
 	if (action_sends(world->shape, action))
 		virtual_step_send(world, rank, action, end);
 	if (!action_releases(world->shape, action))
@@ -160,13 +163,13 @@ static bool virtual_step_advance(struct virtual_world *world, int rank, int *hel
 
 	if (me->done == world->lists[rank].count || !virtual_step_is_prepared(world, action))
 		return false;
-	if ((room = room_at(world, rank, action)) < 0)
+	if ((room = virtual_step_room_at(world, rank, action)) < 0)
 		return false;
 	start = room > start ? room : start;
 	if (action_receives(world->shape, action)) {
-		there = virtual_step_arrival(world,
-					     task_of(world, action->stage, action->micro_batch),
-					     direction_of(action));
+		there = virtual_step_arrival(
+			world, virtual_step_task_of(world, action->stage, action->micro_batch),
+			virtual_step_direction_of(action));
 		if (there < 0)
 			return false;
 		start = there > start ? there : start;
@@ -183,7 +186,7 @@ static bool virtual_step_advance(struct virtual_world *world, int rank, int *hel
 
 static bool virtual_step_prepare_channel(struct virtual_world *world, int rank, enum direction way)
 {
-	struct channel *channel = channel_of(world, rank, way);
+	struct channel *channel = virtual_step_channel_of(world, rank, way);
 	const struct action_list *list = &world->lists[rank];
 	size_t room = (size_t)list->count + 1;
 	int posted = list->count;
@@ -194,7 +197,7 @@ static bool virtual_step_prepare_channel(struct virtual_world *world, int rank, 
 		return false;
 	for (int i = 0; i < list->count; i++)
 		if (action_receives(world->shape, &list->at[i]) &&
-		    direction_of(&list->at[i]) == way)
+		    virtual_step_direction_of(&list->at[i]) == way)
 			channel->receives[channel->receive_count++] = i;
 	if (world->buffers)
 		posted = way == ACTIVATIONS ? world->buffers[rank].activations
