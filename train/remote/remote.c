@@ -194,7 +194,7 @@ static tutti_status remote_context_on_join(void *arg, const tutti_rpc_request *r
 {
 	struct remote *remote = arg;
 	tutti_status status = TUTTI_OK;
-	uint64_t number;
+	uint64_t number = 0;
 
 	(void)reply;
 	TRY(remote_context_read_number(request, &number));
@@ -215,7 +215,7 @@ static tutti_status remote_context_on_end(void *arg, const tutti_rpc_request *re
 					  tutti_rpc_reply *reply)
 {
 	struct remote *remote = arg;
-	uint64_t number;
+	uint64_t number = 0;
 
 	(void)reply;
 	TRY(remote_context_read_number(request, &number));
