@@ -212,7 +212,7 @@ struct engine_direct {
 /* The works in flight, and the calls that are to become works. Under the engine's lock. */
 struct engine_works {
 	struct tutti_work *newest; /* the first of the list */
-	/* submit.c: the only call, without a spec; or NULL. Any thread reads the pointer. */
+	/* window_calls.c: the only call, without a spec; or NULL. Any thread reads the pointer. */
 	struct tutti_work *_Atomic alone;
 	atomic_int count;          /* without alone; any thread reads it */
 	atomic_int numbered;       /* of these: collectives, which have a sequence number */

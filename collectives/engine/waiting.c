@@ -255,6 +255,8 @@ static tutti_status waiting_work_wait_stream_one(struct tutti_work *work, void *
 	/* Partner: work_end. Its engine may be gone. */
 	if (waiting_work_is_done(work))
 		return TUTTI_OK;
+	engine_lock(e); /* a work that is alone has no spec before */
+	engine_unlock(e);
 	if (waiting_waits_here(work, stream)) {
 		waiting_work_await(work);
 		return TUTTI_OK;

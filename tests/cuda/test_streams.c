@@ -241,6 +241,30 @@ static void host_memory(struct rank *r, enum what what, struct ride *d)
 	free(host.recv);
 }
 
+/* Streams that wait for short calls on host memory, each right behind its begin, when its work is
+ * not filled in. Handles are kept, so that no work is one that was used before. */
+static void short_calls(struct rank *r, struct ride *d)
+{
+	enum { CALLS = 64 };
+	tutti_work *works[CALLS];
+	uint32_t sums[CALLS], want = (uint32_t)(r->size * (r->size + 1) / 2);
+
+	for (int i = 0; i < CALLS; i++) {
+		tutti_call call = {.work = &works[i]};
+
+		sums[i] = (uint32_t)r->rank + 1;
+		expect(r, "a short call",
+		       tutti_all_reduce(&sums[i], &sums[i], 1, TUTTI_U32, TUTTI_SUM, r->comm,
+					&call));
+		expect(r, "work_wait_stream", tutti_work_wait_stream(works[i], d->stream));
+		gpu_sync(d->stream);
+		if (sums[i] != want)
+			report_wrong(r, "a short call", TUTTI_OK);
+	}
+	for (int i = 0; i < CALLS; i++)
+		expect(r, "work_wait", tutti_work_wait(&works[i], 0));
+}
+
 static void every_call(struct rank *r)
 {
 	struct ride d;
@@ -253,6 +277,7 @@ static void every_call(struct rank *r)
 		blocking(r, (enum what)what, &d);
 		host_memory(r, (enum what)what, &d);
 	}
+	short_calls(r, &d);
 	close_ride(&d);
 }
 
