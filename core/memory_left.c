@@ -101,7 +101,7 @@ uint64_t memory_left(const char *root)
 	snprintf(proc, sizeof proc, "%s/proc", root);
 	uint64_t kib = memory_left_number_in(proc, "meminfo", "MemAvailable:");
 	uint64_t groups = memory_left_in_groups(root);
-	uint64_t all = kib == UNKNOWN ? 0 : kib << 10;
+	uint64_t all = kib == UNKNOWN ? UNKNOWN : kib << 10;
 
 	return groups < all ? groups : all;
 }

@@ -189,10 +189,10 @@ static bool perf_has_room(const struct plan *plan, tutti_comm *comm)
 {
 	int ranks = tutti_local_size(comm);
 	double needs = bench_needs(plan->options, plan->collective, tutti_size(comm));
-	double left = (double)memory_left(""); /* 0: the system does not say */
+	double left = (double)memory_left("");
 	char one[BENCH_TEXT], all[BENCH_TEXT], there[BENCH_TEXT];
 
-	if (left == 0 || needs * ranks <= left)
+	if (needs * ranks <= left)
 		return true;
 	if (tutti_local_rank(comm) == 0)
 		fprintf(stderr,

@@ -14,9 +14,7 @@ enum { LOOK_AT_MEMORY_BYTES = 64 << 20 }; /* more bytes are compared with what i
 
 bool rpc_memory_has(uint64_t bytes)
 {
-	uint64_t left = bytes > LOOK_AT_MEMORY_BYTES ? memory_left("") : 0;
-
-	return !left || bytes < left;
+	return bytes <= LOOK_AT_MEMORY_BYTES || bytes < memory_left("");
 }
 
 tutti_status rpc_pieces_check(const char *what, const tutti_rpc_piece *pieces, int num_pieces)

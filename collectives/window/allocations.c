@@ -669,9 +669,10 @@ static const struct window_path path = {"allocation", allocation_memory_need,
 void window_mem_enlarge(void *ptr, size_t bytes, int ranks)
 {
 	uint8_t *at = ptr, *end = at + bytes / HUGE_PAGE * HUGE_PAGE;
+	uint64_t left = at < end ? memory_left("") : 0;
 
 	/* A caller that asks for more than it will use must not fill the machine with it. */
-	if (at == end || bytes > memory_left("") / 2 / (uint64_t)ranks)
+	if (at == end || left == UINT64_MAX || bytes > left / 2 / (uint64_t)ranks)
 		return;
 	for (size_t n; at < end; at += n) {
 		n = (size_t)(end - at) < AT_ONCE ? (size_t)(end - at) : AT_ONCE;
