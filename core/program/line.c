@@ -206,7 +206,9 @@ static int line_unknown(const struct option *longs, const char *word)
 	size_t bytes = (size_t)length - 2;
 	char names[400];
 
-	if (optopt > 0 && optopt < NAMED)
+	if (optopt < 0 || (optopt > '~' && optopt < NAMED)) /* not ASCII */
+		return line_wrong("unknown option -\\x%02x.", (unsigned char)optopt);
+	if (optopt && optopt < NAMED)
 		return line_wrong("unknown option -%c.", optopt);
 	if (optopt)
 		return line_wrong("%.*s takes no value.", length, word);

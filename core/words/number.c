@@ -26,8 +26,9 @@ static const char *number_end(const char *text, double *value)
 {
 	char *end;
 
+	errno = 0; /* of a number that is too small, which would be 0 */
 	*value = strtod(text, &end);
-	if (end == text || isspace((unsigned char)*text) || !isfinite(*value) ||
+	if (errno || end == text || isspace((unsigned char)*text) || !isfinite(*value) ||
 	    (size_t)(end - text) > strspn(text, "0123456789.eE+-"))
 		return NULL;
 	return end;

@@ -143,6 +143,7 @@ wrong '-n 2 --restart job' '--restart needs --max-restarts, the number of times\
 # Options that there are not: the letter and not another word, what it takes, what it may be.
 wrong '-n 2 -px' 'unknown option -x\.$'
 wrong '-xn 2' 'unknown option -x\.$'
+wrong '-n 2 -é' 'unknown option -.xc3\.$'
 wrong '-n 2 --wrong=1' 'unknown option --wrong\.$'
 wrong '-n 2 --devcies 0' 'unknown option --devcies: did you mean --devices\?$'
 wrong '-n 2 --dry_run=1' '--dry-run takes no value\.$'

@@ -161,6 +161,7 @@ static void wrong_values_are_refused(void **state)
 	refuses("--clip inf", "'inf' is not a norm");
 	refuses("--clip 1e99", "'1e99' is not a norm");
 	refuses("--clip 1e-50", "'1e-50' is not a norm");
+	refuses("--clip 1e-400", "'1e-400' is not a norm");
 	refuses("--clip 0x10", "'0x10' is not a norm");
 	refuses("--clip 1,5", "'1,5' is not a norm");
 	refuses("--clip 1.5.5", "'1.5.5' is not a norm");
