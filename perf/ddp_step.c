@@ -49,7 +49,8 @@ static const struct line_option ddp_step_options[] = {
 };
 static const char ddp_step_about[] =
 	"A step of a perceptron of 5 million parameters, three ways in turns: on each rank alone;\n"
-	"an all_reduce of as many bytes as it has gradients; and a DDP step of all ranks.\n"
+	"an all_reduce of as many bytes as it has gradients; and a DDP step of all ranks. With\n"
+	"--way it is trained instead, and --rounds, --samples and --load have no meaning.\n"
 	"Exit code: 0; 2 for a line that cannot be understood; 3 when a call failed.";
 static const struct line_table ddp_step_line = {.options = ddp_step_options,
 						.about = ddp_step_about};
@@ -520,13 +521,29 @@ static int ddp_step_train(const struct options *o)
 	return 0;
 }
 
+/* What was not given. */
+static void ddp_step_fill_in(struct options *o)
+{
+	o->rounds = o->rounds ? o->rounds : 20;
+	o->samples = o->samples ? o->samples : 8;
+	o->replicas = o->replicas ? o->replicas : 2;
+	o->batch = o->batch ? o->batch : 16;
+	o->steps = o->steps ? o->steps : 21;
+}
+
 static int ddp_step_take_part(int argc, char **argv)
 {
-	struct options o = {.rounds = 20, .samples = 8, .replicas = 2, .batch = 16, .steps = 21};
+	struct options o = {0};
 	int code = line_parse(&ddp_step_line, &o, argc, argv);
 
 	if (code >= 0)
 		return code;
+	if (o.way == COMPARED && (o.replicas || o.batch || o.steps))
+		return line_wrong("--replicas, --batch and --steps are of training: give --way.");
+	if (o.way != COMPARED && (o.rounds || o.samples || o.load))
+		return line_wrong("--rounds, --samples and --load are of a comparison, which goes "
+				  "without --way.");
+	ddp_step_fill_in(&o);
 	code = o.way == COMPARED ? ddp_step_compare(&o) : ddp_step_train(&o);
 	output_flush();
 	return output_is_well() ? code : 3;

@@ -3,6 +3,8 @@
 #include "limits.h"
 #include "measure.h"
 
+#include "core/thread.h"
+
 #include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
@@ -183,13 +185,18 @@ static void *limits_watch_run(void *arg)
 	return NULL;
 }
 
-/* tutti_spawn, which waits for its ranks as long as they take. */
+/* tutti_spawn, which waits for its ranks as long as they take, and for signals, which the watching
+ * thread does not get. */
 static tutti_status limits_watch_spawn(struct limits_watch *watch, struct limits_start *start)
 {
 	pthread_t thread;
+	int error = thread_start(&thread, limits_watch_run, watch);
 
-	if (pthread_create(&thread, NULL, limits_watch_run, watch) != 0)
-		abort();
+	if (error) {
+		fprintf(stderr, "%s: no thread to end late ranks: %s\n",
+			program_invocation_short_name, strerror(error));
+		exit(3);
+	}
 	tutti_status status = tutti_spawn(limits_ranks_body, start, start->trial.ranks);
 	pthread_mutex_lock(&watch->lock);
 	watch->is_over = true;

@@ -15,6 +15,7 @@ static struct {
 	ucp_worker_h worker;
 	ucp_ep_h to_callee; /* of rank 0 */
 	int served, unsent; /* answers; of those, which UCX still keeps */
+	bool has_failed;    /* to send one */
 	time_t idle_since;  /* 0: it was not idle */
 	/* Of rank 0: answers come in the order of the calls. */
 	uint8_t answers[RPC_PERF_IN_FLIGHT][RPC_PERF_SHORT];
@@ -43,19 +44,23 @@ static void rpc_ucx_progress(void)
 	exit(3);
 }
 
-static void rpc_ucx_finish(void *request)
+static ucs_status_t rpc_ucx_finish(void *request)
 {
+	ucs_status_t status = UCS_PTR_STATUS(request);
+
 	if (UCS_PTR_IS_PTR(request)) {
-		while (ucp_request_check_status(request) == UCS_INPROGRESS)
+		while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS)
 			rpc_ucx_progress();
 		ucp_request_free(request);
 	}
+	return status;
 }
 
 /* Frees a copy of an answer when it is sent. */
 static void rpc_ucx_answer_sent(void *request, ucs_status_t status, void *copy)
 {
-	(void)status;
+	if (status != UCS_OK)
+		ucx.has_failed = rpc_ucx_fail("an answer", status);
 	ucp_request_free(request);
 	free(copy);
 	ucx.unsent--;
@@ -72,7 +77,7 @@ static void rpc_ucx_send_answer(ucp_ep_h to, const void *data, size_t bytes)
 	memcpy(copy, data, bytes);
 	void *request = ucp_am_send_nbx(to, ANSWER, NULL, 0, copy, bytes, &param);
 	if (UCS_PTR_IS_ERR(request))
-		rpc_ucx_fail("an answer", UCS_PTR_STATUS(request));
+		ucx.has_failed = rpc_ucx_fail("an answer", UCS_PTR_STATUS(request));
 	if (UCS_PTR_IS_PTR(request))
 		ucx.unsent++;
 	else
@@ -204,8 +209,8 @@ static int rpc_ucx_end(int slot, void *answer)
 	while (ucx.answered <= ucx.ended)
 		rpc_ucx_progress();
 	memcpy(answer, ucx.answers[ucx.ended++ % RPC_PERF_IN_FLIGHT], RPC_PERF_SHORT);
-	rpc_ucx_finish(ucx.requests[slot]);
-	return 0;
+	ucs_status_t status = rpc_ucx_finish(ucx.requests[slot]);
+	return status == UCS_OK ? 0 : rpc_ucx_fail("a call", status);
 }
 
 static int rpc_ucx_serve(int calls, size_t bytes)
@@ -218,8 +223,10 @@ static int rpc_ucx_serve(int calls, size_t bytes)
 	while (ucx.served < calls || ucx.unsent)
 		rpc_ucx_progress();
 	/* Answers, and what else the peer waits for, may not have gone out yet. */
-	rpc_ucx_finish(ucp_worker_flush_nbx(ucx.worker, &whole));
-	return 0;
+	ucs_status_t status = rpc_ucx_finish(ucp_worker_flush_nbx(ucx.worker, &whole));
+	if (status != UCS_OK)
+		return rpc_ucx_fail("a flush", status);
+	return ucx.has_failed ? -1 : 0;
 }
 
 static void rpc_ucx_close_all(void)

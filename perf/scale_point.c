@@ -232,7 +232,8 @@ int main(int argc, char **argv)
 			LIMITS_MOST);
 		return 2;
 	}
-	alarm(120);
+	if (!has_processes) /* limits_run ends processes, and says why */
+		alarm(120);
 	t.shared = limits_map(sizeof *t.shared);
 	if (!t.shared ||
 	    (has_processes ? limits_run(&t, scale_point_process) : scale_point_threads(&t)) != 0)

@@ -14,5 +14,6 @@ for load in 0 2; do
 	left=$(grep -lzx "LOAD_OF=$$" /proc/[0-9]*/environ 2>/dev/null)
 	[ -z "$left" ] || complain "busy processes are left: $left"
 done
-refuses ddp_step "--rounds 0" "--rounds 1001" "--samples 257" "--load x" "--load -1" --no-such-flag 5
+refuses ddp_step "--rounds 0" "--rounds 1001" "--samples 257" "--load x" "--load -1" --no-such-flag \
+	"--steps 5" "--batch 64" "--way ddp --load 8" "--way mirrored --rounds 2" 9
 exit $failures
