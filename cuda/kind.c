@@ -1,4 +1,5 @@
-/* The kind's table: its memory, queues of operations, dma-bufs, gates and captured streams. */
+/* The kind's table: its memory, queues of operations, dma-bufs. And streams: checks, gates,
+ * captures. */
 #include "cuda/kind.h"
 
 #include "core/log.h"

@@ -49,8 +49,8 @@ tutti_status control_create(struct control **control, const struct control_confi
 tutti_status control_share(struct control **control, struct board *board,
 			   const struct control_config *config);
 /* Before anything else. on_failure is told once what this rank's communicator is to fail with,
- * without control's lock; the other ranks have been told, by a message or the board. wake wakes a thread that sleeps on
- * control_arm, to arm anew. */
+ * without control's lock; the other ranks have been told, by a message or the board. wake wakes a
+ * thread that sleeps on control_arm, to arm anew. */
 void control_bind(struct control *control,
 		  void (*on_failure)(void *arg, const struct failure *failure), void (*wake)(void),
 		  void *arg);

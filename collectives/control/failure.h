@@ -20,8 +20,8 @@ struct failure {
 };
 
 /* The failure of this rank when rank says that it has failed with *theirs. A mismatch, a death, a
- * timeout, an abort and what is_common are the same for all; anything else is a peer's failure. Its message is
- * theirs, or text, of ERROR_BYTES. */
+ * timeout, an abort and what is_common are the same for all; anything else is a peer's failure. Its
+ * message is theirs, or text, of ERROR_BYTES. */
 struct failure failure_of_peer(int rank, const struct failure *theirs, char *text);
 
 /* A suspicion: a connection has ended, or brought what was not expected. The rank at its other

@@ -13,9 +13,4 @@ bool value_number(uint64_t *number, const json_t *value);
 bool value_shape(int *ndim, int64_t *shape, int limit, const json_t *value);
 json_t *value_of_shape(int ndim, const int64_t *shape);
 
-static inline json_t *value_read(const char *text, size_t bytes, char why[200])
-{
-	return json_text_read(text, bytes, why);
-}
-
 #endif

@@ -103,7 +103,7 @@ tutti_status flags_read_text(tutti_train_options *options, const char *path, con
 			     size_t bytes)
 {
 	char why[200];
-	json_t *whole = value_read(text, bytes, why);
+	json_t *whole = json_text_read(text, bytes, why);
 	tutti_status status = TUTTI_OK;
 	const char *key;
 	json_t *value;
