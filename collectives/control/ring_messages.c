@@ -521,13 +521,17 @@ bool control_pass(struct control_ring *c)
 	return moved;
 }
 
+/* An endpoint without a descriptor to sleep on says for ever that there is work, and may sleep a
+ * little each time. */
 void control_settle(struct control_ring *c)
 {
+	enum { TRIES = 64, IDLE_TRIES = 4 };
 	struct tutti_endpoint *ep = c->config.endpoint;
-	for (int tries = 0; tries < 64; tries++) {
+	for (int tries = 0, idle = 0; tries < TRIES && idle < IDLE_TRIES; tries++) {
 		bool moved = control_pass(c);
 		if ((!ep->transport->arm || !transport_arm(ep)) && !moved)
 			return;
+		idle = moved ? 0 : idle + 1;
 	}
 	c->needs_helper = true;
 }

@@ -260,8 +260,11 @@ static bool engine_leave_to_helper(struct engine *e)
 	const char *callback = helper_callback();
 	char why[128];
 
-	snprintf(why, sizeof why, "%s does not return",
-		 callback ? callback : "a done function of its calls");
+	if (callback)
+		snprintf(why, sizeof why, "%s does not return", callback);
+	else
+		snprintf(why, sizeof why, "its helper thread has been busy with it for %d ms",
+			 engine_give_up_ms(e));
 	return engine_leave_allocated(e, why);
 }
 

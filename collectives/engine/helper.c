@@ -39,6 +39,13 @@ static struct {
 	struct engine *first, *at; /* at: the engine that the helper is using now */
 } served = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
+/* Then no visit of it begins any more: a helper that is in one after another would be at it
+ * whenever the thread that waits for it gets to look. */
+static bool helper_has_left(const struct engine *e)
+{
+	return e->help.is_leaving && atomic_load(&e->help.async_works) == 0;
+}
+
 /* Calls visit for every engine for which is_one is true, without the lock of the served. Returns
  * how many. */
 static int helper_for_each(bool (*is_one)(struct engine *e),
@@ -47,7 +54,7 @@ static int helper_for_each(bool (*is_one)(struct engine *e),
 	int found = 0;
 	pthread_mutex_lock(&served.lock);
 	for (struct engine *e = served.first; e; e = e->help.next) {
-		if (!is_one(e))
+		if (helper_has_left(e) || !is_one(e))
 			continue;
 		found++;
 		served.at = e;
@@ -113,6 +120,7 @@ static bool helper_list_remove(struct engine *e)
 	struct engine **at = &served.first;
 
 	pthread_mutex_lock(&served.lock);
+	e->help.is_leaving = true;
 	if (!helper_list_wait(e)) {
 		pthread_mutex_unlock(&served.lock);
 		return false;

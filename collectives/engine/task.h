@@ -282,8 +282,8 @@ struct resend {
 
 /* The helper thread's part of the engine. */
 struct engine_help {
-	struct engine *next;    /* this and is_attached: under the lock of the helper's list */
-	bool is_attached;
+	struct engine *next;    /* this and the next two: under the lock of the helper's list */
+	bool is_attached, is_leaving; /* leaving: destroy waits for its asynchronous works */
 	struct resend resend;   /* the helper thread alone */
 	atomic_int async_works; /* any thread: in flight, so that there is something to do */
 	atomic_int waiters;     /* any thread: threads that wait for a work, and make progress */
