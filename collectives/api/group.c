@@ -23,6 +23,8 @@ struct collected {
 	bool is_captured; /* a message, into a graph: issued with others, after the calls       */
 };
 
+#define AT_ONCE_MOST 16
+
 /* The calls that a thread has collected. */
 struct call_batch {
 	int depth;
@@ -306,12 +308,40 @@ static tutti_status group_run_alone(struct call_batch *b, const tutti_call *call
 	return status == TUTTI_OK ? group_conclude(b, work, call) : status;
 }
 
+/* The short messages of a group that waits, of one communicator, as far as they need no work: the
+ * sends, then the recvs. What is over is no member any more. */
+static void group_run_at_once(struct call_batch *b)
+{
+	struct comm_message messages[AT_ONCE_MOST];
+	size_t left = 0;
+
+	if (b->count > AT_ONCE_MOST)
+		return;
+	for (size_t i = 0; i < b->count; i++) {
+		struct collected *m = &b->members[i];
+		if (!m->message.p2p.side || m->comm != b->members[0].comm)
+			return;
+		m->message.args.is_grouped = true;
+		messages[i] = (struct comm_message){&m->message, m->label, false};
+	}
+	comm_messages_at_once(b->members[0].comm, messages, b->count);
+	for (size_t i = 0; i < b->count; i++)
+		if (!messages[i].is_over)
+			b->members[left++] = b->members[i];
+	b->count = left;
+}
+
 static tutti_status group_run(struct call_batch *b, const tutti_call *call)
 {
 	struct tutti_work *whole;
 
 	if (!call)
 		call = &no_call;
+	if (b->count > 0 && !call->work && !call->done && !call->stream) {
+		group_run_at_once(b);
+		if (b->count == 0)
+			return TUTTI_OK;
+	}
 	if (b->count == 0) {
 		if (call->done)
 			callback_done("the done function", "tutti_group_end", -1, call->done,

@@ -207,6 +207,58 @@ tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec 
 	return status == TUTTI_OK ? status : call_explain(comm, status);
 }
 
+static bool call_needs_no_work(const struct task_spec *spec)
+{
+	return spec->memory == &memory_host && !spec->is_ordered;
+}
+
+/* Between comm_enter and comm_leave. Its entry in the trace is made when it is over; it has the
+ * time of its beginning only if it waited. */
+static bool call_message_at_once(struct tutti_comm *comm, struct task_spec *spec, bool waits,
+				 const tutti_call *call)
+{
+	uint64_t since = 0;
+
+	if (!engine_at_once(comm->engine, spec, waits, &since))
+		return false;
+	call_trace_message(comm, spec, ROUTE_WAITS, call);
+	if (spec->trace.entry) {
+		atomic_store_explicit(&spec->trace.entry->began, since & TRACE_TIME,
+				      memory_order_relaxed);
+		trace_ended(&spec->trace, false);
+	}
+	return true;
+}
+
+/* Those of one side, up to the first that is not over. False: there is such a one. */
+static bool call_side_at_once(struct tutti_comm *comm, struct comm_message *messages, size_t n,
+			      enum p2p_side side, bool waits)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct comm_message *m = &messages[i];
+		if (m->spec->p2p.side != side)
+			continue;
+		m->is_over = call_needs_no_work(m->spec) &&
+			     call_message_at_once(comm, m->spec, waits,
+						  &(tutti_call){.label = m->label});
+		if (!m->is_over)
+			return false;
+	}
+	return true;
+}
+
+void comm_messages_at_once(struct tutti_comm *comm, struct comm_message *messages, size_t n)
+{
+	if (comm_enter(comm, "group_end") != TUTTI_OK)
+		return; /* whoever issues what is left says so */
+	comm_begin_wait(comm);
+	if (engine_status(comm->engine) == TUTTI_OK) {
+		bool all_sent = call_side_at_once(comm, messages, n, P2P_SEND, false);
+		call_side_at_once(comm, messages, n, P2P_RECV, all_sent);
+	}
+	comm_leave(comm);
+}
+
 tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 			       const tutti_call *call)
 {
@@ -222,6 +274,13 @@ tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 	spec->direct_kind = comm->reach.direct_kind;
 	TRY(comm_enter(comm, spec->name));
 	tutti_status status = engine_status(comm->engine);
+	if (status == TUTTI_OK && c.ending == ROUTE_WAITS && call_needs_no_work(spec)) {
+		comm_begin_wait(comm);
+		if (call_message_at_once(comm, spec, true, call)) {
+			comm_leave(comm);
+			return TUTTI_OK;
+		}
+	}
 	if (status == TUTTI_OK) {
 		call_trace_message(comm, spec, c.ending, call);
 		if (c.ending == ROUTE_WAITS) {

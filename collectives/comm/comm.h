@@ -166,6 +166,14 @@ tutti_status comm_check_captured(const struct tutti_comm *comm,
 				 const struct task_spec *const *messages, size_t n, void *stream);
 tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec *const *messages,
 				size_t n, const tutti_call *call);
+/* Sends and receives of a group, checked, that wait for their caller. Those that need no work are
+ * made at once, sends first, and are over. It enters and leaves by itself. */
+struct comm_message {
+	struct task_spec *spec;
+	const char *label; /* or NULL */
+	bool is_over;
+};
+void comm_messages_at_once(struct tutti_comm *comm, struct comm_message *messages, size_t n);
 /* Issues a checked send or recv. It enters and leaves by itself. */
 tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
 			       const tutti_call *call);

@@ -185,6 +185,14 @@ static void bounce_run(struct engine *e, struct tutti_work *work)
 		work->spec.kind->prepared(e, work);
 }
 
+/* Works end in this order, and their callbacks are called in it. */
+static void bounce_work_ends(struct engine *e, struct tutti_work *work)
+{
+	work->next_ended = NULL;
+	*e->works.ended_tail = work;
+	e->works.ended_tail = &work->next_ended;
+}
+
 /* Gives back what the task had, and its result to the caller. */
 static void bounce_clean_up(struct engine *e, struct tutti_work *work)
 {
@@ -203,8 +211,7 @@ static void bounce_clean_up(struct engine *e, struct tutti_work *work)
 						     .src = &c->out_src,
 						     .count = work->spec.recv_bytes});
 	} else {
-		work->next_ended = e->works.ended;
-		e->works.ended = work;
+		bounce_work_ends(e, work);
 	}
 }
 
@@ -215,8 +222,7 @@ static void bounce_done(struct engine *e, struct engine_io *io)
 	enum memory_op op = io->op.op;
 
 	if (s->preparing == 0) { /* its scratch is freed, or its result is copied out */
-		work->next_ended = e->works.ended;
-		e->works.ended = work;
+		bounce_work_ends(e, work);
 		return;
 	}
 	if (op == MEMORY_ALLOC)

@@ -57,6 +57,7 @@ tutti_status engine_create(struct engine **engine, const struct engine_config *c
 	tutti_done_init(&e->links.done);
 	e->runs.dirty_tail = &e->runs.dirty;
 	e->works.window_tail = &e->works.window_head;
+	e->works.ended_tail = &e->works.ended;
 	e->lists.called_tail = &e->lists.called;
 	e->captured.started_tail = &e->captured.started;
 	engine_ref_owner(e);

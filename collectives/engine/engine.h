@@ -145,6 +145,11 @@ tutti_status engine_submit(struct engine *engine, const struct task_spec *spec,
  * time. NULL: other calls are in flight, or there is no memory; engine_submit is to do it. */
 struct tutti_work *engine_submit_alone(struct engine *engine, const struct call_args *args,
 				       int timeout_ms);
+/* A blocking call that needs no work, such as a short message between ranks that share memory.
+ * False: it was not made, and engine_run is to do it. waits: looks for a while whether what it needs
+ * comes; *since is the tick at which that began, if it did. */
+bool engine_at_once(struct engine *engine, const struct task_spec *spec, bool waits,
+		    uint64_t *since);
 /* The blocking call: the shortest way from here to the wire. */
 tutti_status engine_run(struct engine *engine, const struct task_spec *spec);
 /* The same to the window, for a call on host memory. IN_PROGRESS: engine_run is to do it, since other

@@ -43,6 +43,7 @@ void engine_clean_up(struct engine *e)
 	e->works.window_head = NULL;
 	e->works.window_tail = &e->works.window_head;
 	e->works.ended = NULL;
+	e->works.ended_tail = &e->works.ended;
 	for (int s = 0; s < 2; s++)
 		for (int i = 0; i < 2 * e->config.size; i++)
 			e->links.streams[s][i] =
@@ -95,7 +96,8 @@ void engine_finish_ended(struct engine *e)
 {
 	while (e->works.ended) {
 		struct tutti_work *work = e->works.ended;
-		e->works.ended = work->next_ended;
+		if (!(e->works.ended = work->next_ended))
+			e->works.ended_tail = &e->works.ended;
 		work_finish(e, work, work->own_status);
 	}
 }

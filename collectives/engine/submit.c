@@ -3,6 +3,7 @@
 #include "collectives/control/control.h"
 #include "collectives/engine/helper.h"
 #include "core/memory/ops.h"
+#include "core/ticks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +192,29 @@ static tutti_status submit_drain_loose(struct engine *e)
 	else
 		engine_fail(e, status, last_error());
 	return status;
+}
+
+bool engine_at_once(struct engine *e, const struct task_spec *spec, bool waits, uint64_t *since)
+{
+	bool is_over, may_come;
+	struct wait w;
+
+	if (!spec->kind->at_once)
+		return false;
+	wait_begin(&w, e->config.policy);
+	do {
+		if (!engine_trylock(e))
+			return false;
+		may_come = false;
+		is_over = !e->failure.stop && !e->failure.report_state && !engine_has_started(e) &&
+			  spec->kind->at_once(e, spec, &may_come);
+		engine_unlock(e);
+		if (is_over || !may_come || !waits)
+			return is_over;
+		if (!*since)
+			*since = ticks_now(trace_clock);
+	} while (wait_again(&w));
+	return false;
 }
 
 tutti_status engine_run(struct engine *e, const struct task_spec *spec)

@@ -72,6 +72,9 @@ struct task_kind {
 	/* An AFTER behind all that it does, for which streams may wait instead of a gate. NULL:
 	 * there is none. */
 	const struct memory_io *(*end_of)(const struct tutti_work *work);
+	/* A call that waits for its caller, without a work. False: it needs one; may_come: or it is
+	 * worth to ask again soon. NULL: it always needs one. */
+	bool (*at_once)(struct engine *e, const struct task_spec *spec, bool *may_come);
 };
 
 /* A user of the engine's endpoints and its lock that is no work: messages that were sent and are
@@ -221,7 +224,7 @@ struct engine_works {
 	const struct task_spec *outside; /* the call that waits for room, or NULL, ... */
 	uint64_t outside_since_ns;      /* ... and since when */
 	struct tutti_work *window_head, **window_tail; /* calls of the window, in order */
-	struct tutti_work *ended; /* to be finished by engine_settle */
+	struct tutti_work *ended, **ended_tail; /* to be finished by engine_settle, in order */
 	struct tutti_work *free;
 	int made; /* all works of the engine: in flight, free, and in the hands of callers */
 };

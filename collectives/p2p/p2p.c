@@ -217,7 +217,10 @@ static void p2p_io_done(struct engine *e, struct engine_io *io)
 		return;
 	}
 	own->peer->is_up = true;
-	if (own->what == P2P_HEADER_IN)
+	if (own->what == P2P_MAIL_IN) {
+		own->peer->awaits_mail = false;
+		p2p_take_mail(own->peer);
+	} else if (own->what == P2P_HEADER_IN)
 		p2p_heard(own->peer);
 	else if (own->what == P2P_PAYLOAD_IN)
 		p2p_landed(own->peer);
@@ -249,7 +252,8 @@ static void p2p_io_failed(struct engine *e, struct engine_io *io)
 	p2p_lose(peer, &io->op.io);
 	if (own->what == P2P_MESSAGE_OUT)
 		p2p_lose_leg(own->of);
-	else if (own->what != P2P_HEADER_IN && own->what != P2P_PAYLOAD_IN)
+	else if (own->what != P2P_HEADER_IN && own->what != P2P_PAYLOAD_IN &&
+		 own->what != P2P_MAIL_IN)
 		p2p_sent(own);
 	bool is_late = status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
 	if (!is_late || (own->what == P2P_SLOT_OUT && status != TUTTI_ERR_PEER))
@@ -354,6 +358,23 @@ static void p2p_free_all(struct engine *e)
 	e->p2p = NULL;
 }
 
+static bool p2p_send_at_once(struct p2p_peer *peer, const struct task_spec *spec)
+{
+	return !peer->outbox.head && p2p_mail_put(peer, spec, spec->args.send);
+}
+
+static bool p2p_at_once(struct engine *e, const struct task_spec *spec, bool *may_come)
+{
+	const struct p2p_args *args = &spec->p2p;
+	struct p2p_peer *peer = e->p2p && args->peer >= 0 ? e->p2p->peers[args->peer] : NULL;
+
+	*may_come = false;
+	if (!peer || !peer->conn || p2p_is_gone(peer))
+		return false;
+	return args->side == P2P_SEND ? p2p_send_at_once(peer, spec)
+				      : p2p_recv_at_once(peer, spec, may_come);
+}
+
 static const struct engine_user user = {.is_drained = p2p_is_drained,
 					.leave = p2p_leave,
 					.close = p2p_close_all,
@@ -368,4 +389,5 @@ const struct task_kind p2p_tasks = {.begin = p2p_begin,
 				    .explain = p2p_explain,
 				    .words = p2p_in_words,
 				    .cancel = p2p_cancel,
-				    .why = p2p_why};
+				    .why = p2p_why,
+				    .at_once = p2p_at_once};

@@ -22,11 +22,19 @@
  *     MISMATCH        receiver  ... or the recv that met it has another count or dtype
  *     UNFIT           receiver  the same of a short message, whose send is over
  *     LEAVING         either    the last one: tutti_comm_destroy
+ *
+ * Between ranks that share memory a short message goes through a mailbox of the connection
+ * (transport/shm/mail.h) instead, as long as that has room. No order holds between the two: so a
+ * message in the mailbox says how many EAGER and REQUEST headers go before it, and such a header
+ * how many messages of the mailbox. Each is taken when as many of the others were, and when they
+ * have landed: short messages end in their order. A blocking send or recv beside which nothing is
+ * in flight then needs no work (p2p_at_once).
  */
 #ifndef COLLECTIVES_P2P_P2P_INTERNAL_H
 #define COLLECTIVES_P2P_P2P_INTERNAL_H
 
 #include "collectives/engine/task.h"
+#include "transport/shm/mail.h"
 
 #define P2P_CHANNEL     TUTTI_CHANNEL_PATIENT
 #define P2P_TAG         0x70327032u /* of every io                                          */
@@ -39,6 +47,7 @@
  * keeps. */
 #define P2P_CLASSES 3
 #define P2P_SLOTS   170u
+#define P2P_BY_MAIL P2P_SLOTS /* instead of a slot's number: it came by the mailbox */
 struct p2p_class {
 	uint32_t bytes, count, returned; /* returned: so many are told at once             */
 };
@@ -64,12 +73,15 @@ struct p2p_header {
 	uint32_t kind;
 	int32_t tag;    /* STAGED, TAKEN: the leg                                          */
 	uint32_t dtype; /* STAGED: the stage                                               */
-	uint32_t id;    /* EAGER, UNFIT: the slot; all others: the sender's number         */
+	uint32_t id;    /* EAGER, UNFIT: the slot, or P2P_BY_MAIL; others: the sender's number */
 	uint64_t count; /* as bytes; but STAGED: where the part begins in the message      */
-	uint64_t bytes; /* of the message; MISMATCH, UNFIT: the recv; DATA, STAGED: the part */
+	uint64_t bytes; /* of the message, but DATA, STAGED: the part; MISMATCH, UNFIT: the recv, */
+			/* but UNFIT of P2P_BY_MAIL: the message                               */
 	uint8_t is_mapped;   /* CLEAR, DATA: this end's memory is an adapter's to reach     */
+			     /* UNFIT of P2P_BY_MAIL: the message's dtype                */
 	uint8_t is_captured; /* 1: a captured call's, which only captured ones meet         */
-	uint8_t returned_count, returned[29];
+	uint8_t returned_count, returned[25];
+	uint32_t after; /* EAGER, REQUEST: messages in the mailbox that go before this one */
 };
 _Static_assert(sizeof(struct p2p_header) == 64, "a cache line");
 
@@ -80,7 +92,8 @@ enum p2p_what {
 	P2P_SLOT_OUT,
 	P2P_MESSAGE_OUT,
 	P2P_NOTE_OUT,
-	P2P_COPY, /* into a stage, or out of one */
+	P2P_COPY,    /* into a stage, or out of one */
+	P2P_MAIL_IN, /* there is mail              */
 };
 
 struct p2p_peer;
@@ -139,7 +152,7 @@ struct p2p_arrival {
 	struct p2p_peer *peer;
 	struct p2p_header header;
 	uint64_t stamp;
-	uint8_t *data;             /* eager: its slot                                     */
+	uint8_t *data;             /* eager: its slot; of the mailbox: behind this        */
 	bool is_used, has_landed;  /* eager: the slot is taken; the payload is there      */
 	bool is_unwanted;          /* eager: its recv did not fit                         */
 	struct p2p_message *taker; /* eager: the recv that waits for it to land           */
@@ -178,6 +191,8 @@ struct p2p_peer {
 	struct p2p_queue requested; /* sends that wait for their CLEAR                      */
 	uint32_t next_id;
 	struct p2p_slot *slots, *free_slots[P2P_CLASSES]; /* slots: NULL until one is needed */
+	uint32_t mails_out, named_out; /* sent: by the mailbox; EAGER and REQUEST           */
+	uint32_t unfits; /* of those in the mailbox                                         */
 	struct p2p_note credit, leaving;
 
 	struct p2p_queue posted;    /* recvs that wait for a message                        */
@@ -190,7 +205,9 @@ struct p2p_peer {
 	uint32_t returned_count, returned_of[P2P_CLASSES];
 
 	struct p2p_header in;
-	struct p2p_io header_in, payload_in;
+	struct p2p_io header_in, payload_in, mail_in;
+	bool awaits_mail;            /* mail_in is posted                                   */
+	uint32_t mails_in, named_in; /* taken: of the mailbox; EAGER and REQUEST            */
 	struct p2p_message *lands_in; /* of payload_in: the recv ...                        */
 	struct p2p_arrival *lands_at; /* ... or the slot                                    */
 };
@@ -304,6 +321,7 @@ void p2p_post_data(struct p2p_peer *peer, struct p2p_io *io, bool sends,
 void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header *h);
 struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id);
 void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id);
+void p2p_send_made(struct p2p_message *m, const struct p2p_header *h);
 /* Asks for the data of this request. */
 void p2p_send_clear(struct p2p_message *m, const struct p2p_header *request);
 /* A message that might have gone through stages, and does not, gets host copies. false: the engine
@@ -312,6 +330,9 @@ bool p2p_unstage(struct p2p_message *m);
 void p2p_released(struct p2p_message *m); /* a recv: its stream's earlier work is over   */
 void p2p_note(struct p2p_peer *peer, struct p2p_note *note, enum p2p_kind kind);
 void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note);
+/* Into the mailbox. False: it is too long, there is no mailbox, or no room. */
+bool p2p_mail_put(struct p2p_peer *peer, const struct task_spec *spec, const void *data);
+void p2p_deliver_mail(struct p2p_peer *peer); /* one more that was taken from the mailbox */
 struct p2p_slot *p2p_take_slot(struct p2p_peer *peer, size_t bytes);
 uint32_t p2p_slot_id(const struct p2p_slot *slot, const struct p2p_peer *peer);
 void p2p_free_slot(struct p2p_peer *peer, struct p2p_slot *slot); /* unless it is flying or lent */
@@ -325,6 +346,9 @@ void p2p_forget_unexpected(struct p2p_peer *peer);
 void p2p_listen(struct p2p_peer *peer); /* posts the first receive of a channel   */
 void p2p_heard(struct p2p_peer *peer);  /* a header is there                      */
 void p2p_landed(struct p2p_peer *peer); /* a payload is there                     */
+void p2p_take_mail(struct p2p_peer *peer); /* what is in the mailbox and comes next   */
+/* A recv whose message is in the mailbox. False: it is not; may_come: look again soon. */
+bool p2p_recv_at_once(struct p2p_peer *peer, const struct task_spec *spec, bool *may_come);
 
 /* p2p_send.c */
 void p2p_send_on(struct p2p_peer *peer); /* what the outbox has ready              */

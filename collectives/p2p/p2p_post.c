@@ -136,6 +136,29 @@ void p2p_receive_on(struct p2p_message *m)
 	p2p_done(m);
 }
 
+bool p2p_mail_put(struct p2p_peer *peer, const struct task_spec *spec, const void *data)
+{
+	struct mail mail = {.bytes = (uint32_t)spec->send_bytes,
+			    .dtype = spec->args.dtype,
+			    .tag = spec->p2p.tag,
+			    .after = peer->named_out};
+
+	if (spec->send_bytes > MAILBOX_BYTES || !shm_mail_send(peer->conn, &mail, data))
+		return false;
+	peer->mails_out++;
+	peer->is_up = true;
+	p2p_count_sent(p2p_engine(peer), mail.bytes);
+	return true;
+}
+
+void p2p_deliver_mail(struct p2p_peer *peer)
+{
+	struct mailbox_reader *box = peer->conn ? shm_mail_box(peer->conn) : NULL;
+
+	if (box)
+		mailbox_deliver(box);
+}
+
 void p2p_post_data(struct p2p_peer *peer, struct p2p_io *io, bool sends,
 		   const struct tutti_io *data)
 {
@@ -158,6 +181,10 @@ void p2p_post_io(struct p2p_peer *peer, struct p2p_io *io, bool sends, void *buf
 void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header *h)
 {
 	uint32_t n = peer->returned_count;
+	if (h->kind == P2P_EAGER || h->kind == P2P_REQUEST || h->kind == P2P_REQUEST_STAGED) {
+		h->after = peer->mails_out;
+		peer->named_out++;
+	}
 	if (n > sizeof h->returned)
 		n = sizeof h->returned;
 	h->returned_count = (uint8_t)n;
@@ -230,7 +257,7 @@ void p2p_free_slot(struct p2p_peer *peer, struct p2p_slot *slot)
 
 void p2p_take_back(struct p2p_peer *peer, uint32_t id)
 {
-	if (!peer->slots || id >= P2P_SLOTS || !peer->slots[id].is_lent) {
+	if (!peer->slots || id == P2P_BY_MAIL || !peer->slots[id].is_lent) {
 		p2p_nonsense(peer, "back a slot that it did not have");
 		return;
 	}
@@ -248,11 +275,15 @@ static void p2p_post_send_credit(struct p2p_peer *peer, int c)
 
 void p2p_give_back(struct p2p_peer *peer, uint32_t id)
 {
-	int c = p2p_class_of(id);
+	if (id >= P2P_SLOTS) {
+		p2p_deliver_mail(peer);
+		return;
+	}
 	if (p2p_is_self(peer)) {
 		p2p_take_back(peer, id);
 		return;
 	}
+	int c = p2p_class_of(id);
 	peer->returned[peer->returned_count++] = (uint8_t)id;
 	peer->is_returned[id] = true;
 	peer->returned_of[c]++;
@@ -274,9 +305,16 @@ struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind,
 
 void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id)
 {
+	struct p2p_header h = p2p_header_of(m, kind, id);
+
+	p2p_send_made(m, &h);
+}
+
+void p2p_send_made(struct p2p_message *m, const struct p2p_header *h)
+{
 	struct p2p_leg *leg = &m->legs[0];
 	leg->message = m;
-	leg->header = p2p_header_of(m, kind, id);
+	leg->header = *h;
 	leg->flying = 1;
 	p2p_ready_io(&leg->header_io, P2P_MESSAGE_OUT, m->peer, leg);
 	p2p_post_header(m->peer, &leg->header_io, &leg->header);

@@ -119,10 +119,20 @@ static void p2p_receive_take_off(struct p2p_arrival *a)
 		peer->unexpected_tail = at;
 }
 
+/* Of the mailbox: its memory is its own. */
+static bool p2p_receive_is_mail(const struct p2p_arrival *a)
+{
+	return a->header.kind == P2P_EAGER && a->header.id == P2P_BY_MAIL;
+}
+
 /* An eager one belongs to its slot. */
 static void p2p_match_forget(struct p2p_arrival *a)
 {
 	struct p2p *p = a->peer->p2p;
+	if (p2p_receive_is_mail(a)) {
+		free(a);
+		return;
+	}
 	if (a->data)
 		return;
 	a->peer->requests--;
@@ -143,9 +153,16 @@ void p2p_forget_unexpected(struct p2p_peer *peer)
 /* recv has another count or dtype than the message h, whose sender is told. */
 static void p2p_refuse(struct p2p_message *recv, struct p2p_peer *peer, const struct p2p_header *h)
 {
+	struct p2p_header own =
+		p2p_header_of(recv, h->kind == P2P_EAGER ? P2P_UNFIT : P2P_MISMATCH, h->id);
+
 	recv->peer = peer;
+	if (own.kind == P2P_UNFIT && own.id == P2P_BY_MAIL) {
+		own.bytes = h->bytes;
+		own.is_mapped = (uint8_t)h->dtype;
+	}
 	if (!p2p_is_gone(peer) && !p2p_is_self(peer))
-		p2p_send_header(recv, h->kind == P2P_EAGER ? P2P_UNFIT : P2P_MISMATCH, h->id);
+		p2p_send_made(recv, &own);
 	p2p_misfit(recv, peer, h);
 }
 
@@ -187,6 +204,7 @@ static void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m)
 	a->is_used = false;
 	p2p_receive_copy(m, a->data);
 	p2p_give_back(a->peer, a->header.id);
+	p2p_match_forget(a);
 }
 
 /* m is on no list, a is kept. */
@@ -290,11 +308,140 @@ void p2p_send_self(struct p2p_message *m)
 	}
 }
 
+static void p2p_receive_mail_taken(struct p2p_peer *peer)
+{
+	peer->mails_in++;
+	peer->is_up = peer->is_heard = true;
+}
+
+/* No recv is there for it, or one that it does not fit. */
+static bool p2p_receive_mail_keep(struct p2p_peer *peer, struct mailbox_reader *box,
+				  const struct mail *mail, const struct p2p_header *h,
+				  struct p2p_message *m)
+{
+	struct engine *e = p2p_engine(peer);
+	struct p2p_arrival *a = malloc(sizeof *a + mail->bytes);
+
+	if (!a) {
+		fail(TUTTI_ERR_MEMORY,
+		     "rank %d has no memory for messages of rank %d that no recv has asked for yet",
+		     e->config.rank, peer->rank);
+		engine_set_failure(e, TUTTI_ERR_MEMORY, FAILURE_NO_RANK, last_error());
+		return false;
+	}
+	a->data = (uint8_t *)(a + 1);
+	mailbox_take(box, mail, a->data);
+	p2p_match_keep(peer, a, h)->has_landed = true;
+	if (m)
+		p2p_meet(m, a);
+	return true;
+}
+
+static bool p2p_receive_mail_meet(struct p2p_peer *peer, struct mailbox_reader *box,
+				  const struct mail *mail, struct p2p_message *m)
+{
+	m->peer = peer;
+	if (!p2p_unstage(m))
+		return false;
+	mailbox_take(box, mail, m->buf);
+	mailbox_deliver(box);
+	m->moved = m->bytes;
+	p2p_receive_on(m);
+	return true;
+}
+
+/* The message is the next one of all. */
+static bool p2p_receive_mail_is_next(const struct p2p_peer *peer, const struct mail *mail)
+{
+	return mail->after == peer->named_in && !peer->lands_in && !peer->lands_at;
+}
+
+/* EMPTY: or the engine has failed. HELD: p2p_take_mail is called again when its turn has come. */
+enum mail_look { MAIL_EMPTY, MAIL_HELD, MAIL_TAKEN };
+
+static enum mail_look p2p_receive_mail_take_one(struct p2p_peer *peer)
+{
+	struct mailbox_reader *box = peer->conn ? shm_mail_box(peer->conn) : NULL;
+	struct mail mail;
+
+	if (p2p_engine(peer)->failure.stop || !box || !mailbox_peek(box, &mail))
+		return MAIL_EMPTY;
+	if (!p2p_receive_mail_is_next(peer, &mail))
+		return MAIL_HELD;
+	size_t element = dtype_bytes((tutti_dtype)mail.dtype);
+	if (!element || mail.bytes % element) {
+		p2p_nonsense(peer, "a short message whose dtype or length is out of range");
+		return MAIL_EMPTY;
+	}
+	struct p2p_header h = {.kind = P2P_EAGER,
+			       .tag = mail.tag,
+			       .dtype = mail.dtype,
+			       .id = P2P_BY_MAIL,
+			       .count = mail.bytes / element,
+			       .bytes = mail.bytes};
+	struct p2p_message *m = p2p_find_recv(peer, p2p_key_of(&h));
+	p2p_receive_mail_taken(peer);
+	bool is_taken = m && p2p_fits(m, &h) ? p2p_receive_mail_meet(peer, box, &mail, m)
+					     : p2p_receive_mail_keep(peer, box, &mail, &h, m);
+	return is_taken ? MAIL_TAKEN : MAIL_EMPTY;
+}
+
+void p2p_take_mail(struct p2p_peer *peer)
+{
+	enum mail_look look;
+
+	while ((look = p2p_receive_mail_take_one(peer)) == MAIL_TAKEN)
+		continue;
+	if (look == MAIL_HELD || peer->awaits_mail || !peer->conn || peer->is_lost)
+		return;
+	p2p_ready_io(&peer->mail_in, P2P_MAIL_IN, peer, NULL);
+	peer->awaits_mail = shm_mail_await(peer->conn, &peer->mail_in.base.op.io);
+}
+
+/* An EAGER or REQUEST has come, before which so many messages of the mailbox go. */
+static bool p2p_receive_mail_before(struct p2p_peer *peer, uint32_t after)
+{
+	while (peer->mails_in != after)
+		if (p2p_receive_mail_take_one(peer) != MAIL_TAKEN) {
+			p2p_nonsense(peer,
+				     "a message that comes after others, which are not there");
+			return false;
+		}
+	return true;
+}
+
+/* A recv that is posted already may be the one that the next message is for. */
+bool p2p_recv_at_once(struct p2p_peer *peer, const struct task_spec *spec, bool *may_come)
+{
+	struct engine *e = p2p_engine(peer);
+	struct mailbox_reader *box = shm_mail_box(peer->conn);
+	struct mail mail;
+
+	if (!box || peer->posted.head || peer->p2p->any.head || peer->unexpected)
+		return false;
+	if (!mailbox_peek(box, &mail)) {
+		*may_come = spec->recv_bytes <= MAILBOX_BYTES && peer->mails_in && !e->loose &&
+			    !e->works.newest;
+		return false;
+	}
+	if (!p2p_receive_mail_is_next(peer, &mail) || mail.tag != spec->p2p.tag ||
+	    mail.dtype != (uint32_t)spec->args.dtype || mail.bytes != spec->recv_bytes)
+		return false;
+	mailbox_take(box, &mail, spec->args.recv);
+	mailbox_deliver(box);
+	p2p_receive_mail_taken(peer);
+	atomic_fetch_add_explicit(&e->traffic.received_bytes, mail.bytes, memory_order_relaxed);
+	if (spec->p2p.source)
+		*spec->p2p.source = peer->rank;
+	return true;
+}
+
 void p2p_listen(struct p2p_peer *peer)
 {
 	p2p_ready_io(&peer->header_in, P2P_HEADER_IN, peer, NULL);
 	p2p_ready_io(&peer->payload_in, P2P_PAYLOAD_IN, peer, NULL);
 	p2p_post_io(peer, &peer->header_in, false, &peer->in, sizeof peer->in);
+	p2p_take_mail(peer);
 }
 
 /* The transport keeps the order: the next header ends after this payload. */
@@ -312,7 +459,7 @@ static bool p2p_receive_has_come(const struct p2p_message *m)
 	return !m->map || p2p_spec(m)->memory->landed(m->buf + m->moved) == TUTTI_OK;
 }
 
-void p2p_landed(struct p2p_peer *peer)
+static void p2p_receive_end_landing(struct p2p_peer *peer)
 {
 	struct p2p_message *m = peer->lands_in;
 	struct p2p_arrival *a = peer->lands_at;
@@ -333,6 +480,12 @@ void p2p_landed(struct p2p_peer *peer)
 		p2p_hand_over(a, a->taker);
 	else if (a->is_unwanted)
 		p2p_drop(a);
+}
+
+void p2p_landed(struct p2p_peer *peer)
+{
+	p2p_receive_end_landing(peer);
+	p2p_take_mail(peer);
 }
 
 static bool p2p_receive_is_sound(const struct p2p_header *h)
@@ -412,6 +565,19 @@ static void p2p_receive_take_data(struct p2p_peer *peer, const struct p2p_header
 					 .asks = h->is_mapped});
 }
 
+/* A message, at least by name: in its order among those of the mailbox. */
+static void p2p_receive_take_named(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	if (!p2p_receive_mail_before(peer, h->after))
+		return;
+	peer->named_in++;
+	if (h->kind == P2P_EAGER)
+		p2p_receive_take_eager(peer, h);
+	else
+		p2p_receive_take_request(peer, h);
+	p2p_take_mail(peer);
+}
+
 static void p2p_receive_take_header(struct p2p_peer *peer, const struct p2p_header *h)
 {
 	if (h->returned_count > sizeof h->returned) {
@@ -424,11 +590,9 @@ static void p2p_receive_take_header(struct p2p_peer *peer, const struct p2p_head
 		return;
 	switch (h->kind) {
 	case P2P_EAGER:
-		p2p_receive_take_eager(peer, h);
-		break;
 	case P2P_REQUEST:
 	case P2P_REQUEST_STAGED:
-		p2p_receive_take_request(peer, h);
+		p2p_receive_take_named(peer, h);
 		break;
 	case P2P_CLEAR:
 	case P2P_CLEAR_STAGED:
@@ -452,6 +616,7 @@ static void p2p_receive_take_header(struct p2p_peer *peer, const struct p2p_head
 		p2p_unfit(peer, h);
 		break;
 	case P2P_LEAVING:
+		p2p_take_mail(peer);
 		peer->has_left = peer->p2p->any_gone = true;
 		p2p_check_gone(peer->p2p);
 		break;

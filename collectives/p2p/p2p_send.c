@@ -1,6 +1,7 @@
 /* The sender's side: short messages through slots, requests and the data of long ones. */
 #include "collectives/engine/direct.h"
 #include "collectives/p2p/p2p_internal.h"
+#include "core/memory/dtype.h"
 
 #include <string.h>
 
@@ -29,6 +30,15 @@ static void p2p_send_eager(struct p2p_message *m, struct p2p_slot *slot)
 	p2p_done(m);
 }
 
+/* False: it has to go by the connection. */
+static bool p2p_send_mail(struct p2p_message *m)
+{
+	if (m->is_staged || p2p_spec(m)->captured || !p2p_mail_put(m->peer, p2p_spec(m), m->buf))
+		return false;
+	p2p_done(m);
+	return true;
+}
+
 static void p2p_send_request(struct p2p_message *m)
 {
 	m->id = m->peer->next_id++;
@@ -49,6 +59,8 @@ void p2p_send_on(struct p2p_peer *peer)
 		p2p_remove(&peer->outbox, m);
 		if (p2p_is_self(peer))
 			p2p_send_self(m);
+		else if (p2p_send_mail(m))
+			continue;
 		else if ((slot = p2p_take_slot(peer, m->bytes)))
 			p2p_send_eager(m, slot);
 		else
@@ -125,9 +137,29 @@ void p2p_refused(struct p2p_peer *peer, const struct p2p_header *h)
 		p2p_misfit(m, peer, h);
 }
 
+/* The peer says what it has got: this rank keeps nothing of a message in the mailbox. */
+static void p2p_send_unfit_mail(struct p2p_peer *peer, const struct p2p_header *h)
+{
+	size_t element = dtype_bytes((tutti_dtype)h->is_mapped);
+
+	if (!element || peer->unfits == peer->mails_out) {
+		p2p_nonsense(peer, "an answer to a message that it was not sent");
+		return;
+	}
+	peer->unfits++;
+	p2p_say_unfit(peer,
+		      &(struct p2p_header){
+			      .tag = h->tag, .dtype = h->is_mapped, .count = h->bytes / element},
+		      h);
+}
+
 /* Once a message, so a peer cannot make this rank write without end. */
 void p2p_unfit(struct p2p_peer *peer, const struct p2p_header *h)
 {
+	if (h->id == P2P_BY_MAIL) {
+		p2p_send_unfit_mail(peer, h);
+		return;
+	}
 	struct p2p_slot *slot = peer->slots && h->id < P2P_SLOTS ? &peer->slots[h->id] : NULL;
 
 	if (!slot || !slot->is_lent || slot->is_unfit) {

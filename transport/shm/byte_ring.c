@@ -66,6 +66,11 @@ bool byte_ring_publish(struct byte_ring_writer *ring)
 	return byte_ring_wake(&ring->shared->reader_sleeps);
 }
 
+bool byte_ring_wakes_reader(struct byte_ring_writer *ring)
+{
+	return byte_ring_wake(&ring->shared->reader_sleeps);
+}
+
 size_t byte_ring_available(struct byte_ring_reader *ring, size_t want)
 {
 	size_t available = (size_t)(ring->written - ring->read);
@@ -117,12 +122,12 @@ void byte_ring_writer_sleeps(struct byte_ring_writer *ring, bool sleeps)
 	atomic_store(&ring->shared->writer_sleeps, sleeps);
 }
 
-/* How the memory of a pair of rings lies: the control lines of both rings in the first page, then
- * the bytes.
- */
+/* How the memory of a pair lies: the control lines of both rings in the first page, the two
+ * mailboxes, then the bytes of the rings. */
 
 #define NAME          "tutti-shm"
 #define CONTROL_BYTES 4096
+#define HEAD_BYTES    (CONTROL_BYTES + 2 * sizeof(struct mailbox_shared))
 
 _Static_assert(2 * sizeof(struct byte_ring_shared) <= CONTROL_BYTES, "control lines fit in a page");
 
@@ -131,7 +136,7 @@ static const struct shared_memory_use use = {.most_users = 2};
 
 static size_t ring_pair_bytes(size_t ring_bytes)
 {
-	return CONTROL_BYTES + 2 * ring_bytes;
+	return HEAD_BYTES + 2 * ring_bytes;
 }
 
 tutti_status ring_pair_try(size_t ring_bytes)
@@ -173,8 +178,8 @@ void ring_pair_ends(const struct shared_memory *rings, bool is_creator,
 		    struct byte_ring_writer *out, struct byte_ring_reader *in)
 {
 	struct byte_ring_shared *shared = rings->base;
-	uint8_t *bytes = (uint8_t *)rings->base + CONTROL_BYTES;
-	size_t ring_bytes = (rings->bytes - CONTROL_BYTES) / 2;
+	uint8_t *bytes = (uint8_t *)rings->base + HEAD_BYTES;
+	size_t ring_bytes = (rings->bytes - HEAD_BYTES) / 2;
 	size_t outward = is_creator ? 0 : 1, inward = 1 - outward;
 
 	*out = (struct byte_ring_writer){.shared = &shared[outward],
@@ -183,4 +188,13 @@ void ring_pair_ends(const struct shared_memory *rings, bool is_creator,
 	*in = (struct byte_ring_reader){.shared = &shared[inward],
 					.bytes = bytes + inward * ring_bytes,
 					.capacity = ring_bytes};
+}
+
+void ring_pair_mailboxes(const struct shared_memory *rings, bool is_creator,
+			 struct mailbox_writer *out, struct mailbox_reader *in)
+{
+	struct mailbox_shared *shared = (void *)((uint8_t *)rings->base + CONTROL_BYTES);
+
+	*out = (struct mailbox_writer){.shared = &shared[is_creator ? 0 : 1]};
+	*in = (struct mailbox_reader){.shared = &shared[is_creator ? 1 : 0]};
 }

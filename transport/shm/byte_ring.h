@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "core/shared_memory.h"
+#include "transport/shm/mailbox.h"
 
 #define BYTE_RING_LINE 128           /* two cache lines: the prefetcher fetches pairs */
 
@@ -49,6 +50,8 @@ size_t byte_ring_room(struct byte_ring_writer *ring, size_t want);
 void ring_write(struct byte_ring_writer *ring, const void *bytes, size_t n);
 /* True: the reader sleeps and must be woken (by exactly this caller). */
 bool byte_ring_publish(struct byte_ring_writer *ring);
+/* The same after something else was published than bytes of the ring. */
+bool byte_ring_wakes_reader(struct byte_ring_writer *ring);
 
 size_t byte_ring_available(struct byte_ring_reader *ring, size_t want);
 /* n <= available. bytes NULL: skips. The space is the writer's again after release. */
@@ -63,7 +66,7 @@ void byte_ring_writer_sleeps(struct byte_ring_writer *ring, bool sleeps);
 #define RING_BYTES_MIN ((size_t)16 << 10)
 #define RING_BYTES_MAX ((size_t)1 << 30)
 
-/* The memory of a pair of rings, one in each direction. Whether there could be one: a system may
+/* The memory of a pair of rings, one in each direction, and as many mailboxes. Whether there could be one: a system may
  * refuse shared memory (a seccomp filter, ulimit -f). */
 tutti_status ring_pair_try(size_t ring_bytes);
 /* The caller closes *fd when the peer has it. */
@@ -74,5 +77,7 @@ tutti_status ring_pair_open(struct shared_memory **rings, size_t ring_bytes, int
 /* The ends of this side: the creator writes ring 0 and reads ring 1. */
 void ring_pair_ends(const struct shared_memory *rings, bool is_creator,
 		       struct byte_ring_writer *out, struct byte_ring_reader *in);
+void ring_pair_mailboxes(const struct shared_memory *rings, bool is_creator,
+			 struct mailbox_writer *out, struct mailbox_reader *in);
 
 #endif

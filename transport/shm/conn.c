@@ -51,6 +51,13 @@ static void shm_complete(struct shm_conn *conn, struct tutti_done *queue, tutti_
 	tutti_done_push(&shm_endpoint_of(conn)->done, tutti_done_pop(queue), status);
 }
 
+static void shm_mail_done(struct shm_conn *conn, tutti_status status)
+{
+	if (conn->mail_io)
+		tutti_done_push(&shm_endpoint_of(conn)->done, conn->mail_io, status);
+	conn->mail_io = NULL;
+}
+
 void shm_conn_settle(struct shm_conn *conn)
 {
 	if (!conn->is_settled)
@@ -72,6 +79,7 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 		shm_complete(conn, &conn->sends, status);
 	while (conn->recvs.head)
 		shm_complete(conn, &conn->recvs, status);
+	shm_mail_done(conn, status);
 	shm_conn_deactivate(conn);
 	shm_conn_settle(conn);
 	shm_watch_close(shm_endpoint_of(conn), &conn->watch);
@@ -224,6 +232,19 @@ static bool shm_conn_has_nothing_left(struct shm_conn *conn)
 	return byte_ring_available(&conn->in, seen + 1) == 0;
 }
 
+static bool shm_conn_has_mail(const struct shm_conn *conn)
+{
+	return conn->mail_io && mailbox_has(&conn->mail_in);
+}
+
+static bool shm_conn_move_mail(struct shm_conn *conn)
+{
+	if (!shm_conn_has_mail(conn))
+		return false;
+	shm_mail_done(conn, TUTTI_OK);
+	return true;
+}
+
 /* The peer is gone. The conn fails, and all that is posted with it, when what the peer left has
  * been received. While it waits for receives of the caller, sends end well: one that completes says
  * no more than that its buffer is free. */
@@ -232,6 +253,8 @@ static bool shm_move_ended(struct shm_conn *conn)
 	bool is_moving = shm_conn_move_recvs(conn);
 
 	if (conn->state == SHM_FAILED || (is_moving && conn->recvs.head))
+		return true;
+	if (shm_conn_move_mail(conn))
 		return true;
 	if (conn->recvs.head || shm_conn_has_nothing_left(conn)) {
 		shm_conn_fail(
@@ -254,6 +277,7 @@ bool shm_conn_move(struct shm_conn *conn)
 	if (conn->state == SHM_ENDED) {
 		is_moving = shm_move_ended(conn);
 	} else {
+		is_moving |= shm_conn_move_mail(conn);
 		if (conn->sends.head)
 			is_moving |= shm_conn_move_sends(conn);
 		if (conn->recvs.head)
@@ -261,11 +285,12 @@ bool shm_conn_move(struct shm_conn *conn)
 	}
 	if (conn->state == SHM_FAILED)
 		return true;
-	if (conn->out.is_broken || conn->in.is_broken) {
+	if (conn->out.is_broken || conn->in.is_broken || conn->mail_out.is_broken ||
+	    conn->mail_in.is_broken) {
 		shm_damaged(conn);
 		return true;
 	}
-	if (!conn->sends.head && !conn->recvs.head)
+	if (!conn->sends.head && !conn->recvs.head && !conn->mail_io)
 		shm_conn_deactivate(conn);
 	return is_moving;
 }
@@ -273,7 +298,7 @@ bool shm_conn_move(struct shm_conn *conn)
 void shm_conn_opened(struct shm_conn *conn)
 {
 	conn->state = SHM_OPEN;
-	if (conn->sends.head || conn->recvs.head)
+	if (conn->sends.head || conn->recvs.head || conn->mail_io)
 		shm_activate(conn);
 }
 
@@ -306,7 +331,7 @@ void shm_conn_post(struct shm_conn *conn, struct tutti_io *io, bool is_send)
 
 void shm_conn_sleeps(struct shm_conn *conn, bool sleeps)
 {
-	if (!sleeps || conn->recvs.head)
+	if (!sleeps || conn->recvs.head || conn->mail_io)
 		byte_ring_reader_sleeps(&conn->in, sleeps);
 	if (!sleeps || conn->sends.head)
 		byte_ring_writer_sleeps(&conn->out, sleeps);
@@ -315,6 +340,17 @@ void shm_conn_sleeps(struct shm_conn *conn, bool sleeps)
 bool shm_conn_has_work(struct shm_conn *conn)
 {
 	return conn->state == SHM_ENDED || conn->in.is_broken || conn->out.is_broken ||
+	       conn->mail_in.is_broken || conn->mail_out.is_broken || shm_conn_has_mail(conn) ||
 	       (conn->recvs.head && shm_conn_can_recv(conn)) ||
 	       (conn->sends.head && shm_can_send(conn));
+}
+
+void shm_conn_await_mail(struct shm_conn *conn, struct tutti_io *io)
+{
+	io->conn = &conn->base;
+	conn->mail_io = io;
+	if (conn->state == SHM_FAILED)
+		shm_mail_done(conn, conn->base.status);
+	else if (shm_conn_has_rings(conn))
+		shm_activate(conn);
 }

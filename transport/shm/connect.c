@@ -32,6 +32,7 @@ static tutti_status connect_send_hello(struct shm_conn *conn, enum shm_purpose p
 		return net_send_all(conn->watch.fd, &hello, sizeof hello, 0);
 	TRY(ring_pair_create(&conn->rings, endpoint->ring_bytes, &memfd));
 	ring_pair_ends(conn->rings, true, &conn->out, &conn->in);
+	ring_pair_mailboxes(conn->rings, true, &conn->mail_out, &conn->mail_in);
 	tutti_status status = net_send_fds(conn->watch.fd, &hello, sizeof hello, &memfd, 1, 0);
 	close(memfd);
 	return status;
@@ -211,6 +212,7 @@ void shm_accepted_adopt(struct shm_conn *conn, struct shm_accepted *accepted)
 	accepted->rings = NULL;
 	shm_accepted_drop(endpoint, accepted);
 	ring_pair_ends(conn->rings, false, &conn->out, &conn->in);
+	ring_pair_mailboxes(conn->rings, false, &conn->mail_out, &conn->mail_in);
 	shm_conn_settle(conn);
 	shm_conn_opened(conn);
 	if (conn->watch.fd < 0) {

@@ -313,6 +313,37 @@ static void shm_recv(struct tutti_conn *conn, struct tutti_io *io)
 	shm_conn_post((struct shm_conn *)conn, io, false);
 }
 
+bool shm_mail_send(struct tutti_conn *base, const struct mail *mail, const void *data)
+{
+	struct shm_conn *conn = (struct shm_conn *)base;
+
+	if (base->endpoint->transport != &transport_shm || conn->state != SHM_OPEN ||
+	    !mailbox_send(&conn->mail_out, mail, data))
+		return false;
+	if (byte_ring_wakes_reader(&conn->out))
+		shm_ring_doorbell(conn->watch.fd);
+	return true;
+}
+
+struct mailbox_reader *shm_mail_box(struct tutti_conn *base)
+{
+	struct shm_conn *conn = (struct shm_conn *)base;
+
+	return base->endpoint->transport == &transport_shm &&
+			       (conn->state == SHM_OPEN || conn->state == SHM_ENDED)
+		       ? &conn->mail_in
+		       : NULL;
+}
+
+bool shm_mail_await(struct tutti_conn *conn, struct tutti_io *io)
+{
+	if (conn->endpoint->transport != &transport_shm)
+		return false;
+	shm_kick((struct shm_endpoint *)conn->endpoint);
+	shm_conn_await_mail((struct shm_conn *)conn, io);
+	return true;
+}
+
 static int shm_progress(struct tutti_endpoint *base, struct tutti_done *done)
 {
 	struct shm_endpoint *endpoint = (struct shm_endpoint *)base;

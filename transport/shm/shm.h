@@ -4,6 +4,7 @@
  *     connect.c      dialing the peer, accepting its connections; their events and deadlines
  *     conn.c         posted ios through the rings
  *     byte_ring.c    one ring of bytes, and the memory of a pair
+ *     mailbox.c      short messages
  *     descriptors.c  what epoll watches
  *
  * A file calls only files that stand below it.
@@ -14,12 +15,14 @@
  * it has connected yet; from then on there is no deadline. The socket stays open: its end
  * is the peer's end, and a byte on it wakes a sleeper. When a conn has failed, its socket and those
  * that ask for it again are closed, so that both ends fail. In a ring, a message is a frame of 16
- * bytes at a multiple of 64, and its payload. */
+ * bytes at a multiple of 64, and its payload. Beside the rings a pair has two mailboxes, which only
+ * p2p knows (mail.h): no order holds between what goes through a mailbox and through its ring. */
 #ifndef TRANSPORT_SHM_SHM_H
 #define TRANSPORT_SHM_SHM_H
 
 #include "core/admission.h"
 #include "transport/shm/byte_ring.h"
+#include "transport/shm/mail.h"
 
 #include <tutti/transport.h>
 #include <sys/queue.h>
@@ -75,7 +78,10 @@ struct shm_conn {
 	struct shared_memory *rings;
 	struct byte_ring_writer out;
 	struct byte_ring_reader in;
+	struct mailbox_writer mail_out;
+	struct mailbox_reader mail_in;
 	struct tutti_done sends, recvs; /* posted                                                */
+	struct tutti_io *mail_io;       /* done when the mailbox has a message; NULL: no one asks */
 	uint32_t sent, received;        /* messages                                              */
 	struct shm_ended *ended;
 };
@@ -166,6 +172,7 @@ void shm_conn_ended(struct shm_conn *conn);
 void shm_conn_sleeps(struct shm_conn *conn, bool sleeps);
 bool shm_conn_has_work(struct shm_conn *conn);
 void shm_conn_deactivate(struct shm_conn *conn);
+void shm_conn_await_mail(struct shm_conn *conn, struct tutti_io *io); /* see mail.h */
 
 static inline struct shm_endpoint *shm_endpoint_of(const struct shm_conn *conn)
 {

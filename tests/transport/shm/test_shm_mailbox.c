@@ -1,0 +1,188 @@
+/* Would break: messages of a mailbox that come twice, in another order, or with others' bytes; a
+ * writer that overwrites what was not delivered; a reader or writer that believes a peer's counts
+ * and lengths, and reads or writes outside of the mailbox. */
+#include "tests/random.h"
+#include "transport/shm/mailbox.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit.h"
+
+#define MESSAGES 20000u
+
+struct fixture {
+	struct mailbox_shared *shared;
+	struct mailbox_writer out;
+	struct mailbox_reader in;
+};
+
+static void fixture_open(struct fixture *f)
+{
+	f->shared = aligned_alloc(128, sizeof *f->shared);
+	assert_non_null(f->shared);
+	memset(f->shared, 0, sizeof *f->shared);
+	f->out = (struct mailbox_writer){.shared = f->shared};
+	f->in = (struct mailbox_reader){.shared = f->shared};
+}
+
+/* Both sides know it from the number. */
+static uint32_t bytes_of(uint64_t number)
+{
+	static const uint32_t sizes[] = {0,   1,   8,   63,   64,   65,   103,  104,
+					 105, 128, 200, 1000, 4096, 5000, 16384};
+	uint64_t state = number;
+
+	return sizes[random_below(&state, sizeof sizes / sizeof *sizes)];
+}
+
+static void fill(uint8_t *data, uint64_t number)
+{
+	for (uint32_t i = 0; i < bytes_of(number); i++)
+		data[i] = (uint8_t)(number * 31 + i);
+}
+
+static void *write_all(void *arg)
+{
+	struct fixture *f = arg;
+	uint8_t data[MAILBOX_BYTES];
+
+	for (uint64_t n = 0; n < MESSAGES; n++) {
+		struct mail mail = {.bytes = bytes_of(n), .tag = (int32_t)n, .after = ~(uint32_t)n};
+		fill(data, n);
+		while (!mailbox_send(&f->out, &mail, data))
+			sched_yield();
+	}
+	return NULL;
+}
+
+static void expect(const struct mail *mail, const uint8_t *data, uint64_t number)
+{
+	uint8_t wanted[MAILBOX_BYTES];
+
+	assert_int_equal(mail->bytes, bytes_of(number));
+	assert_int_equal(mail->tag, number);
+	assert_int_equal(mail->after, ~(uint32_t)number);
+	fill(wanted, number);
+	assert_memory_equal(data, wanted, mail->bytes);
+}
+
+/* A reader delivers some of what it has taken later. */
+static void test_order(void **state)
+{
+	struct fixture f;
+	pthread_t writer;
+	uint64_t seed = random_seed(), owed = 0;
+	uint8_t data[MAILBOX_BYTES];
+	struct mail mail;
+
+	fixture_open(&f);
+	assert_int_equal(pthread_create(&writer, NULL, write_all, &f), 0);
+	for (uint64_t n = 0; n < MESSAGES; n++) {
+		while (!mailbox_peek(&f.in, &mail)) {
+			for (; owed; owed--)
+				mailbox_deliver(&f.in);
+			sched_yield();
+		}
+		mailbox_take(&f.in, &mail, data);
+		expect(&mail, data, n);
+		owed++;
+		for (uint64_t now = random_below(&seed, owed + 1); now; now--, owed--)
+			mailbox_deliver(&f.in);
+	}
+	pthread_join(writer, NULL);
+	assert_false(mailbox_has(&f.in));
+	free(f.shared);
+}
+
+/* So many may be out, however short they are, whether they were taken or not. */
+static void test_bound(void **state)
+{
+	struct fixture f;
+	struct mail mail = {.bytes = 1}, got;
+	uint8_t byte = 7;
+
+	fixture_open(&f);
+	for (unsigned i = 0; i < MAILBOX_CELLS; i++)
+		assert_true(mailbox_send(&f.out, &mail, &byte));
+	assert_false(mailbox_send(&f.out, &mail, &byte));
+	for (unsigned i = 0; i < MAILBOX_CELLS; i++) {
+		assert_true(mailbox_peek(&f.in, &got));
+		mailbox_take(&f.in, &got, &byte);
+	}
+	assert_false(mailbox_has(&f.in));
+	assert_false(mailbox_send(&f.out, &mail, &byte));
+	mailbox_deliver(&f.in);
+	assert_true(mailbox_send(&f.out, &mail, &byte));
+	assert_false(mailbox_send(&f.out, &mail, &byte));
+	free(f.shared);
+}
+
+/* Also by bytes. */
+static void test_ring_bound(void **state)
+{
+	struct fixture f;
+	struct mail mail = {.bytes = MAILBOX_BYTES}, got;
+	uint8_t data[MAILBOX_BYTES] = {0};
+
+	fixture_open(&f);
+	for (unsigned i = 0; i < MAILBOX_RING / MAILBOX_BYTES; i++)
+		assert_true(mailbox_send(&f.out, &mail, data));
+	assert_false(mailbox_send(&f.out, &mail, data));
+	mail.bytes = MAILBOX_INLINE;
+	assert_true(mailbox_send(&f.out, &mail, data));
+	assert_true(mailbox_peek(&f.in, &got));
+	mailbox_take(&f.in, &got, data);
+	mail.bytes = MAILBOX_BYTES;
+	assert_true(mailbox_send(&f.out, &mail, data));
+	free(f.shared);
+}
+
+/* That a peer stores where only the reader may. */
+static void test_hostile_counts(void **state)
+{
+	static const uint64_t counts[] = {UINT64_MAX, 65, 1ull << 40};
+	struct mail mail = {.bytes = MAILBOX_BYTES};
+	uint8_t data[MAILBOX_BYTES] = {0};
+
+	for (int which = 0; which < 2; which++)
+		for (unsigned i = 0; i < 3; i++) {
+			struct fixture f;
+			fixture_open(&f);
+			uint64_t count = which ? counts[i] + (1u << 20) : counts[i];
+			atomic_store(which ? &f.shared->taken : &f.shared->delivered, count);
+			bool went = true;
+			for (int k = 0; went && k < 100; k++)
+				went = mailbox_send(&f.out, &mail, data);
+			assert_false(went);
+			assert_true(f.out.is_broken);
+			free(f.shared);
+		}
+}
+
+static void test_hostile_length(void **state)
+{
+	struct fixture f;
+	struct mail mail = {.bytes = 8};
+	uint8_t data[8] = {0};
+
+	fixture_open(&f);
+	assert_true(mailbox_send(&f.out, &mail, data));
+	f.shared->cells[0].mail.bytes = MAILBOX_BYTES + 1;
+	assert_false(mailbox_peek(&f.in, &mail));
+	assert_true(f.in.is_broken);
+	assert_false(mailbox_has(&f.in));
+	free(f.shared);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_order),          cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_ring_bound),     cmocka_unit_test(test_hostile_counts),
+		cmocka_unit_test(test_hostile_length),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
