@@ -514,15 +514,7 @@ static tutti_status collectives_send_recv_check_peer(const char *name, const tut
 	return fail(TUTTI_ERR_INVALID, "%s: peer %d is not in 0..%d", name, peer, comm->size - 1);
 }
 
-struct message_args {
-	enum p2p_side side;
-	void *buf; /* of a send: not written                                      */
-	size_t count;
-	tutti_dtype dtype;
-	int peer;
-};
-
-static tutti_status collectives_send_recv_check(const char *name, const struct message_args *m,
+static tutti_status collectives_send_recv_check(const char *name, const struct send_recv *m,
 						const tutti_comm *comm, const tutti_call *call)
 {
 	TRY(collectives_check_common(name, comm, m->count, m->dtype, call));
@@ -535,41 +527,23 @@ static tutti_status collectives_send_recv_check(const char *name, const struct m
 	return TUTTI_OK;
 }
 
-static struct task_spec collectives_spec_of(const char *name, const struct message_args *m,
-					    const struct tutti_comm *comm, const tutti_call *call)
-{
-	bool sends = m->side == P2P_SEND;
-	size_t bytes = m->count * dtype_bytes(m->dtype);
-	struct task_spec spec = {.kind = &p2p_tasks,
-				 .memory = memory_of(m->buf),
-				 .send_bytes = sends ? bytes : 0,
-				 .recv_bytes = sends ? 0 : bytes,
-				 .args = {.dtype = m->dtype,
-					  .count = m->count,
-					  .send = sends ? m->buf : NULL,
-					  .recv = sends ? NULL : m->buf},
-				 .p2p = {.side = m->side, .peer = m->peer},
-				 .name = name,
-				 .algorithm = "p2p",
-				 .timeout_ms = comm_timeout_ms(comm, call)};
-	if (call) {
-		spec.p2p.tag = call->tag;
-		spec.p2p.source = call->source;
-		spec.done = call->done;
-		spec.done_arg = call->done_arg;
-	}
-	return spec;
-}
-
-static tutti_status collectives_send_recv_pass_on(const char *name, const struct message_args *m,
-						  struct tutti_comm *comm, const tutti_call *call)
+static tutti_status collectives_send_recv_pass_on(struct send_recv *m, struct tutti_comm *comm,
+						  const tutti_call *call)
 {
 	last_error_clear();
-	tutti_status status = collectives_send_recv_check(name, m, comm, call);
+	tutti_status status = collectives_send_recv_check(m->name, m, comm, call);
 	if (status == TUTTI_OK) {
-		struct task_spec spec = collectives_spec_of(name, m, comm, call);
-		status = group_is_open() ? group_add_message(comm, &spec, call)
-					 : comm_call_message(comm, &spec, call);
+		m->bytes = m->count * dtype_bytes(m->dtype);
+		m->memory = memory_of(m->buf);
+		m->timeout_ms = comm_timeout_ms(comm, call);
+		if (call) {
+			m->tag = call->tag;
+			m->source = call->source;
+			m->done = call->done;
+			m->done_arg = call->done_arg;
+		}
+		status = group_is_open() ? group_add_message(comm, m, call)
+					 : comm_call_message(comm, m, call);
 	}
 	return status != TUTTI_OK && comm ? engine_name_error(comm->engine, status) : status;
 }
@@ -577,13 +551,23 @@ static tutti_status collectives_send_recv_pass_on(const char *name, const struct
 tutti_status tutti_send(const void *buf, size_t count, tutti_dtype dtype, int peer,
 			tutti_comm *comm, const tutti_call *call)
 {
-	struct message_args m = {P2P_SEND, (void *)(uintptr_t)buf, count, dtype, peer};
-	return collectives_send_recv_pass_on("send", &m, comm, call);
+	struct send_recv m = {.name = "send",
+			      .side = P2P_SEND,
+			      .buf = (void *)(uintptr_t)buf,
+			      .count = count,
+			      .dtype = dtype,
+			      .peer = peer};
+	return collectives_send_recv_pass_on(&m, comm, call);
 }
 
 tutti_status tutti_recv(void *buf, size_t count, tutti_dtype dtype, int peer, tutti_comm *comm,
 			const tutti_call *call)
 {
-	struct message_args m = {P2P_RECV, buf, count, dtype, peer};
-	return collectives_send_recv_pass_on("recv", &m, comm, call);
+	struct send_recv m = {.name = "recv",
+			      .side = P2P_RECV,
+			      .buf = buf,
+			      .count = count,
+			      .dtype = dtype,
+			      .peer = peer};
+	return collectives_send_recv_pass_on(&m, comm, call);
 }

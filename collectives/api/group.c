@@ -12,11 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A collected call. Exactly one of the two is meant: a message when p2p.side says so. */
+/* A collected call. Exactly one of the two is meant: a message when its side says so. */
 struct collected {
 	struct tutti_comm *comm;
 	struct call_args args;
-	struct task_spec message;
+	struct send_recv message;
+	struct task_spec *spec; /* a message's that is captured: of the batch                    */
 	int timeout_ms;
 	const char *label;
 	size_t *tables;   /* of a v-variant: copies of its counts and offsets                    */
@@ -30,6 +31,7 @@ struct call_batch {
 	int depth;
 	struct collected *members;
 	size_t count, room;
+	struct task_spec *specs; /* of messages that are captured, by member; or NULL         */
 	struct kept_error error; /* the first error of a member                            */
 };
 
@@ -69,7 +71,7 @@ static tutti_status group_new_collected(struct call_batch *b, struct tutti_comm 
 		return fail(TUTTI_ERR_INVALID, "a group has at most %d calls: end it earlier",
 			    GROUP_CALLS_MAX);
 	if (b->count == b->room) {
-		size_t room = b->room ? 2 * b->room : 16;
+		size_t room = b->room ? 2 * b->room : 4;
 		struct collected *members = realloc(b->members, room * sizeof *members);
 		if (!members)
 			return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a group of %zu calls",
@@ -123,13 +125,14 @@ tutti_status group_add_call(struct tutti_comm *comm, const struct call_args *arg
 	return TUTTI_OK;
 }
 
-tutti_status group_add_message(struct tutti_comm *comm, const struct task_spec *spec,
+tutti_status group_add_message(struct tutti_comm *comm, const struct send_recv *message,
 			       const tutti_call *call)
 {
 	struct collected *m = NULL;
 	group_note_errors();
 	TRY(group_new_collected(open_batch, comm, call, &m));
-	m->message = *spec;
+	m->message = *message;
+	m->message.is_grouped = true;
 	open_batch->count++;
 	fail_keep(NULL);
 	return TUTTI_OK;
@@ -152,8 +155,8 @@ static tutti_status group_start_member(struct collected *m, int timeout_ms, tutt
 {
 	call->timeout_ms = m->timeout_ms ? m->timeout_ms : timeout_ms;
 	call->label = m->label;
-	m->args.is_grouped = m->message.args.is_grouped = true;
-	if (m->message.p2p.side == P2P_NONE)
+	m->args.is_grouped = true;
+	if (m->message.side == P2P_NONE)
 		return comm_call_alone(m->comm, &m->args, call);
 	if (call->timeout_ms)
 		m->message.timeout_ms = call->timeout_ms;
@@ -183,7 +186,7 @@ static void group_gather_captured(const struct call_batch *b, size_t i, struct c
 			return;
 		}
 		if (c->count < MESSAGES_MOST)
-			c->messages[c->count] = &m->message;
+			c->messages[c->count] = m->spec;
 		c->count++;
 	}
 }
@@ -195,8 +198,14 @@ static tutti_status group_find_captured(struct call_batch *b, void *stream)
 
 	for (size_t i = 0; i < b->count; i++) {
 		struct collected *m = &b->members[i];
-		m->is_captured = m->message.p2p.side && comm_captures(m->comm, stream);
-		m->message.args.is_grouped = true;
+		m->is_captured = m->message.side && comm_captures(m->comm, stream);
+		if (!m->is_captured)
+			continue;
+		if (!b->specs && !(b->specs = malloc(b->count * sizeof *b->specs)))
+			return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a group of %zu calls",
+				    m->comm->rank, b->count);
+		m->spec = &b->specs[i];
+		*m->spec = comm_message_spec(&m->message);
 	}
 	for (size_t i = 0; i < b->count; i++) {
 		if (!b->members[i].is_captured)
@@ -265,8 +274,11 @@ static bool group_is_on_gpus(const struct call_batch *b)
 {
 	for (size_t i = 0; i < b->count; i++) {
 		const struct collected *m = &b->members[i];
-		const struct call_args *a = m->message.p2p.side ? &m->message.args : &m->args;
-		if (memory_of(a->recv ? a->recv : a->send)->id != TUTTI_MEMORY_CUDA)
+		const struct call_args *a = &m->args;
+		const struct memory_kind *memory = m->message.side
+							   ? m->message.memory
+							   : memory_of(a->recv ? a->recv : a->send);
+		if (memory->id != TUTTI_MEMORY_CUDA)
 			return false;
 	}
 	return b->count > 0;
@@ -319,9 +331,8 @@ static void group_run_at_once(struct call_batch *b)
 		return;
 	for (size_t i = 0; i < b->count; i++) {
 		struct collected *m = &b->members[i];
-		if (!m->message.p2p.side || m->comm != b->members[0].comm)
+		if (!m->message.side || m->comm != b->members[0].comm)
 			return;
-		m->message.args.is_grouped = true;
 		messages[i] = (struct comm_message){&m->message, m->label, false};
 	}
 	comm_messages_at_once(b->members[0].comm, messages, b->count);
@@ -409,6 +420,7 @@ tutti_status tutti_group_end(const tutti_call *call)
 		op_release(b->members[i].args.op);
 		free(b->members[i].tables);
 	}
+	free(b->specs);
 	free(b->members);
 	free(b);
 	return status;

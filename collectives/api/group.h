@@ -26,7 +26,7 @@ void group_note_errors(void);
  * are not. */
 tutti_status group_add_call(struct tutti_comm *comm, const struct call_args *args,
 			    const tutti_call *call);
-tutti_status group_add_message(struct tutti_comm *comm, const struct task_spec *spec,
+tutti_status group_add_message(struct tutti_comm *comm, const struct send_recv *message,
 			       const tutti_call *call);
 
 #endif

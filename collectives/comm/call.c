@@ -3,6 +3,7 @@
 #include "collectives/comm/routes.h"
 #include "collectives/device/device.h"
 #include "collectives/engine/engine.h"
+#include "collectives/p2p/p2p.h"
 #include "collectives/trace/trace.h"
 
 #include "core/callback.h"
@@ -127,22 +128,20 @@ tutti_status comm_call_alone(struct tutti_comm *comm, struct call_args *args,
 
 /* A send or recv uses no sequence number of the communicator's: which message it is among the
  * trace's operations is its number there. */
-static void call_trace_message(struct tutti_comm *comm, struct task_spec *spec,
-			       enum route_ending ending, const tutti_call *call)
+static struct trace_mark call_trace_message(struct tutti_comm *comm, const struct send_recv *m,
+					    enum route_ending ending, const char *label)
 {
-	const struct call_args *args = &spec->args;
 	unsigned flags = ending == ROUTE_WAITS ? 0 : TRACE_IS_ASYNC;
 	uint64_t number = atomic_load_explicit(&comm->calls.trace->issued, memory_order_relaxed);
 
-	if (args->is_grouped)
+	if (m->is_grouped)
 		flags |= TRACE_IS_GROUPED;
-	if (call && call->label)
-		trace_label(comm->calls.trace, call->label);
-	spec->trace =
-		trace_note(comm->calls.trace,
-			   trace_what(number, spec->p2p.side == P2P_SEND ? TRACE_SEND : TRACE_RECV,
-				      (unsigned)args->dtype, TRACE_BY_MESSAGE, flags),
-			   trace_size(args->count, spec->p2p.peer));
+	if (label)
+		trace_label(comm->calls.trace, label);
+	return trace_note(comm->calls.trace,
+			  trace_what(number, m->side == P2P_SEND ? TRACE_SEND : TRACE_RECV,
+				     (unsigned)m->dtype, TRACE_BY_MESSAGE, flags),
+			  trace_size(m->count, m->peer));
 }
 
 static bool call_captures_kernels(const struct tutti_comm *comm, void *stream)
@@ -166,15 +165,26 @@ tutti_status comm_check_captured(const struct tutti_comm *comm,
 	return engine_check_capture(comm->engine);
 }
 
+static struct trace_mark call_trace_spec(struct tutti_comm *comm, const struct task_spec *spec,
+					 const char *label)
+{
+	struct send_recv m = {.side = spec->p2p.side,
+			      .peer = spec->p2p.peer,
+			      .dtype = spec->args.dtype,
+			      .count = spec->args.count,
+			      .is_grouped = spec->args.is_grouped};
+
+	return call_trace_message(comm, &m, ROUTE_HANDLED, label);
+}
+
 /* All but the first, which has the work, are over at once. */
 static void call_trace_captured(struct tutti_comm *comm, const struct task_spec *const *messages,
 				size_t n, const tutti_call *call)
 {
 	for (size_t i = n; i-- > 1;) {
-		struct task_spec spec = *messages[i];
-		call_trace_message(comm, &spec, ROUTE_HANDLED, call);
-		trace_began(&spec.trace);
-		trace_ended_late(&spec.trace, false);
+		struct trace_mark mark = call_trace_spec(comm, messages[i], call->label);
+		trace_began(&mark);
+		trace_ended_late(&mark, false);
 	}
 }
 
@@ -200,32 +210,49 @@ tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec 
 	tutti_status status = engine_status(comm->engine);
 	if (status == TUTTI_OK) {
 		call_trace_captured(comm, messages, n, call);
-		call_trace_message(comm, &spec, ROUTE_HANDLED, call);
+		spec.trace = call_trace_spec(comm, &spec, call->label);
 		status = route_submit(comm, &c, &spec);
 	}
 	comm_leave(comm);
 	return status == TUTTI_OK ? status : call_explain(comm, status);
 }
 
-static bool call_needs_no_work(const struct task_spec *spec)
+struct task_spec comm_message_spec(const struct send_recv *m)
 {
-	return spec->memory == &memory_host && !spec->is_ordered;
+	bool sends = m->side == P2P_SEND;
+
+	return (struct task_spec){
+		.kind = &p2p_tasks,
+		.memory = m->memory,
+		.send_bytes = sends ? m->bytes : 0,
+		.recv_bytes = sends ? 0 : m->bytes,
+		.args = {.dtype = m->dtype,
+			 .count = m->count,
+			 .send = sends ? m->buf : NULL,
+			 .recv = sends ? NULL : m->buf,
+			 .is_grouped = m->is_grouped},
+		.p2p = {.side = m->side, .peer = m->peer, .tag = m->tag, .source = m->source},
+		.name = m->name,
+		.algorithm = "p2p",
+		.timeout_ms = m->timeout_ms,
+		.done = m->done,
+		.done_arg = m->done_arg};
 }
 
 /* Between comm_enter and comm_leave. Its entry in the trace is made when it is over; it has the
  * time of its beginning only if it waited. */
-static bool call_message_at_once(struct tutti_comm *comm, struct task_spec *spec, bool waits,
-				 const tutti_call *call)
+static bool call_message_at_once(struct tutti_comm *comm, const struct send_recv *m, bool waits,
+				 const char *label)
 {
 	uint64_t since = 0;
 
-	if (!engine_at_once(comm->engine, spec, waits, &since))
+	if (m->memory != &memory_host ||
+	    !engine_at_once(comm->engine, p2p_at_once, m, waits, &since))
 		return false;
-	call_trace_message(comm, spec, ROUTE_WAITS, call);
-	if (spec->trace.entry) {
-		atomic_store_explicit(&spec->trace.entry->began, since & TRACE_TIME,
-				      memory_order_relaxed);
-		trace_ended(&spec->trace, false);
+	struct trace_mark mark = call_trace_message(comm, m, ROUTE_WAITS, label);
+	if (mark.entry) {
+		atomic_store_explicit(&mark.entry->began, since & TRACE_TIME, memory_order_relaxed);
+		trace_ended(&mark, false);
 	}
 	return true;
 }
@@ -236,11 +263,9 @@ static bool call_side_at_once(struct tutti_comm *comm, struct comm_message *mess
 {
 	for (size_t i = 0; i < n; i++) {
 		struct comm_message *m = &messages[i];
-		if (m->spec->p2p.side != side)
+		if (m->message->side != side)
 			continue;
-		m->is_over = call_needs_no_work(m->spec) &&
-			     call_message_at_once(comm, m->spec, waits,
-						  &(tutti_call){.label = m->label});
+		m->is_over = call_message_at_once(comm, m->message, waits, m->label);
 		if (!m->is_over)
 			return false;
 	}
@@ -259,37 +284,45 @@ void comm_messages_at_once(struct tutti_comm *comm, struct comm_message *message
 	comm_leave(comm);
 }
 
-tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
+/* By a work; between comm_enter and comm_leave. */
+static tutti_status call_message_work(struct tutti_comm *comm, const struct send_recv *m,
+				      struct route_call *c)
+{
+	struct task_spec spec = comm_message_spec(m);
+	const tutti_call *call = c->call;
+
+	spec.is_ordered = c->is_ordered;
+	spec.stream = call ? call->stream : NULL;
+	spec.direct_kind = comm->reach.direct_kind;
+	spec.trace = call_trace_message(comm, m, c->ending, call ? call->label : NULL);
+	if (c->ending != ROUTE_WAITS)
+		return route_submit(comm, c, &spec);
+	comm_begin_wait(comm);
+	return engine_run(comm->engine, &spec);
+}
+
+tutti_status comm_call_message(struct tutti_comm *comm, const struct send_recv *m,
 			       const tutti_call *call)
 {
-	struct route_call c = {
-		.comm = comm, .args = &spec->args, .call = call, .memory = spec->memory};
-	const struct task_spec *message = spec;
+	bool sends = m->side == P2P_SEND;
+	struct call_args args = {.send = sends ? m->buf : NULL, .recv = sends ? NULL : m->buf};
+	struct route_call c = {.comm = comm, .args = &args, .call = call, .memory = m->memory};
 
-	if (call && comm_captures(comm, call->stream))
-		return comm_call_captured(comm, &message, 1, call);
+	if (call && comm_captures(comm, call->stream)) {
+		struct task_spec spec = comm_message_spec(m);
+		const struct task_spec *messages = &spec;
+		return comm_call_captured(comm, &messages, 1, call);
+	}
 	TRY(route_find_stream(&c));
-	spec->is_ordered = c.is_ordered;
-	spec->stream = call ? call->stream : NULL;
-	spec->direct_kind = comm->reach.direct_kind;
-	TRY(comm_enter(comm, spec->name));
+	TRY(comm_enter(comm, m->name));
 	tutti_status status = engine_status(comm->engine);
-	if (status == TUTTI_OK && c.ending == ROUTE_WAITS && call_needs_no_work(spec)) {
+	bool is_over = false;
+	if (status == TUTTI_OK && c.ending == ROUTE_WAITS && !c.is_ordered) {
 		comm_begin_wait(comm);
-		if (call_message_at_once(comm, spec, true, call)) {
-			comm_leave(comm);
-			return TUTTI_OK;
-		}
+		is_over = call_message_at_once(comm, m, true, call ? call->label : NULL);
 	}
-	if (status == TUTTI_OK) {
-		call_trace_message(comm, spec, c.ending, call);
-		if (c.ending == ROUTE_WAITS) {
-			comm_begin_wait(comm);
-			status = engine_run(comm->engine, spec);
-		} else {
-			status = route_submit(comm, &c, spec);
-		}
-	}
+	if (status == TUTTI_OK && !is_over)
+		status = call_message_work(comm, m, &c);
 	comm_leave(comm);
 	return status == TUTTI_OK ? status : call_explain(comm, status);
 }

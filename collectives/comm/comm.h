@@ -169,13 +169,14 @@ tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec 
 /* Sends and receives of a group, checked, that wait for their caller. Those that need no work are
  * made at once, sends first, and are over. It enters and leaves by itself. */
 struct comm_message {
-	struct task_spec *spec;
+	const struct send_recv *message;
 	const char *label; /* or NULL */
 	bool is_over;
 };
 void comm_messages_at_once(struct tutti_comm *comm, struct comm_message *messages, size_t n);
+struct task_spec comm_message_spec(const struct send_recv *m);
 /* Issues a checked send or recv. It enters and leaves by itself. */
-tutti_status comm_call_message(struct tutti_comm *comm, struct task_spec *spec,
+tutti_status comm_call_message(struct tutti_comm *comm, const struct send_recv *m,
 			       const tutti_call *call);
 
 /* One thread at a time is between comm_enter and comm_leave: INVALID, with a message that

@@ -34,14 +34,13 @@ int split_list_leader(const struct split *s)
 
 /* Other threads may issue calls of the parent, and make children of other tags: each call waits for
  * the other's submission. */
-static tutti_status split_list_submit(struct split *s, const struct task_spec *spec,
+static tutti_status split_list_submit(struct split *s, const struct send_recv *m,
 				      struct tutti_work **work)
 {
 	tutti_call call = {.work = work};
-	struct task_spec own = *spec;
 	tutti_status status;
 
-	while ((status = comm_call_message(s->parent, &own, &call)) == TUTTI_ERR_INVALID &&
+	while ((status = comm_call_message(s->parent, m, &call)) == TUTTI_ERR_INVALID &&
 	       clock_now_ns() < s->deadline_ns)
 		net_pause(0, s->deadline_ns);
 	return status;
@@ -50,21 +49,18 @@ static tutti_status split_list_submit(struct split *s, const struct task_spec *s
 static tutti_status split_list_begin(struct split *s, enum p2p_side side, void *buf, size_t bytes,
 				     int place, struct tutti_work **work)
 {
-	bool sends = side == P2P_SEND;
-	struct task_spec spec = {.kind = &p2p_tasks,
-				 .memory = &memory_host,
-				 .send_bytes = sends ? bytes : 0,
-				 .recv_bytes = sends ? 0 : bytes,
-				 .args = {.dtype = TUTTI_U8,
-					  .count = bytes,
-					  .send = sends ? buf : NULL,
-					  .recv = sends ? NULL : buf},
-				 .p2p = {.side = side, .peer = s->list[place], .tag = -1 - s->tag},
-				 .name = "comm_create_from",
-				 .algorithm = "p2p",
-				 .timeout_ms = split_list_left_ms(s)};
+	struct send_recv m = {.name = "comm_create_from",
+			      .side = side,
+			      .peer = s->list[place],
+			      .tag = -1 - s->tag,
+			      .dtype = TUTTI_U8,
+			      .count = bytes,
+			      .bytes = bytes,
+			      .buf = buf,
+			      .memory = &memory_host,
+			      .timeout_ms = split_list_left_ms(s)};
 
-	return split_list_submit(s, &spec, work);
+	return split_list_submit(s, &m, work);
 }
 
 enum { LOOK_MS = 500 };

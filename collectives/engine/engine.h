@@ -95,6 +95,22 @@ struct p2p_args {
 	uint32_t other_dtype; /* ... and peer is who that is                          */
 };
 
+/* A checked send or recv, before it is a task. */
+struct send_recv {
+	const char *name; /* of its call */
+	enum p2p_side side;
+	int peer, tag; /* as in p2p_args */
+	tutti_dtype dtype;
+	size_t count, bytes;
+	void *buf;   /* of a send: not written          */
+	int *source; /* as in p2p_args                  */
+	const struct memory_kind *memory; /* of buf     */
+	tutti_done_fn done;
+	void *done_arg;
+	int timeout_ms;
+	bool is_grouped;
+};
+
 /* The kinds of tasks: a plan, a call of the window; p2p/p2p.h has the third. */
 struct task_kind;
 extern const struct task_kind plan_tasks, window_tasks;
@@ -145,11 +161,12 @@ tutti_status engine_submit(struct engine *engine, const struct task_spec *spec,
  * time. NULL: other calls are in flight, or there is no memory; engine_submit is to do it. */
 struct tutti_work *engine_submit_alone(struct engine *engine, const struct call_args *args,
 				       int timeout_ms);
-/* A blocking call that needs no work, such as a short message between ranks that share memory.
- * False: it was not made, and engine_run is to do it. waits: looks for a while whether what it needs
- * comes; *since is the tick at which that began, if it did. */
-bool engine_at_once(struct engine *engine, const struct task_spec *spec, bool waits,
-		    uint64_t *since);
+/* A blocking message that needs no work: try sends or receives it under the lock. False: it was not,
+ * and engine_run is to do it. waits: looks for a while whether what it needs comes; *since is the
+ * tick at which that began, if it did. */
+typedef bool engine_try_fn(struct engine *e, const struct send_recv *m, bool *may_come);
+bool engine_at_once(struct engine *engine, engine_try_fn *try_it, const struct send_recv *m,
+		    bool waits, uint64_t *since);
 /* The blocking call: the shortest way from here to the wire. */
 tutti_status engine_run(struct engine *engine, const struct task_spec *spec);
 /* The same to the window, for a call on host memory. IN_PROGRESS: engine_run is to do it, since other

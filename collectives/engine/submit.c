@@ -194,20 +194,19 @@ static tutti_status submit_drain_loose(struct engine *e)
 	return status;
 }
 
-bool engine_at_once(struct engine *e, const struct task_spec *spec, bool waits, uint64_t *since)
+bool engine_at_once(struct engine *e, engine_try_fn *try_it, const struct send_recv *m, bool waits,
+		    uint64_t *since)
 {
 	bool is_over, may_come;
 	struct wait w;
 
-	if (!spec->kind->at_once)
-		return false;
 	wait_begin(&w, e->config.policy);
 	do {
 		if (!engine_trylock(e))
 			return false;
 		may_come = false;
 		is_over = !e->failure.stop && !e->failure.report_state && !engine_has_started(e) &&
-			  spec->kind->at_once(e, spec, &may_come);
+			  try_it(e, m, &may_come);
 		engine_unlock(e);
 		if (is_over || !may_come || !waits)
 			return is_over;

@@ -72,9 +72,6 @@ struct task_kind {
 	/* An AFTER behind all that it does, for which streams may wait instead of a gate. NULL:
 	 * there is none. */
 	const struct memory_io *(*end_of)(const struct tutti_work *work);
-	/* A call that waits for its caller, without a work. False: it needs one; may_come: or it is
-	 * worth to ask again soon. NULL: it always needs one. */
-	bool (*at_once)(struct engine *e, const struct task_spec *spec, bool *may_come);
 };
 
 /* A user of the engine's endpoints and its lock that is no work: messages that were sent and are

@@ -358,21 +358,16 @@ static void p2p_free_all(struct engine *e)
 	e->p2p = NULL;
 }
 
-static bool p2p_send_at_once(struct p2p_peer *peer, const struct task_spec *spec)
+bool p2p_at_once(struct engine *e, const struct send_recv *m, bool *may_come)
 {
-	return !peer->outbox.head && p2p_mail_put(peer, spec, spec->args.send);
-}
-
-static bool p2p_at_once(struct engine *e, const struct task_spec *spec, bool *may_come)
-{
-	const struct p2p_args *args = &spec->p2p;
-	struct p2p_peer *peer = e->p2p && args->peer >= 0 ? e->p2p->peers[args->peer] : NULL;
+	struct p2p_peer *peer = e->p2p && m->peer >= 0 ? e->p2p->peers[m->peer] : NULL;
 
 	*may_come = false;
 	if (!peer || !peer->conn || p2p_is_gone(peer))
 		return false;
-	return args->side == P2P_SEND ? p2p_send_at_once(peer, spec)
-				      : p2p_recv_at_once(peer, spec, may_come);
+	if (m->side == P2P_RECV)
+		return p2p_recv_at_once(peer, m, may_come);
+	return !peer->outbox.head && p2p_mail_put(peer, m->buf, m->bytes, m->dtype, m->tag);
 }
 
 static const struct engine_user user = {.is_drained = p2p_is_drained,
@@ -389,5 +384,4 @@ const struct task_kind p2p_tasks = {.begin = p2p_begin,
 				    .explain = p2p_explain,
 				    .words = p2p_in_words,
 				    .cancel = p2p_cancel,
-				    .why = p2p_why,
-				    .at_once = p2p_at_once};
+				    .why = p2p_why};

@@ -10,6 +10,9 @@
 
 /* A send or recv: task_spec.p2p says which. */
 extern const struct task_kind p2p_tasks;
+/* Makes a message that needs no work: it, and all that it waits for, is in a mailbox. Under the lock.
+ * False: it needs one; may_come: or it is worth to ask again soon. */
+engine_try_fn p2p_at_once;
 
 /* How the data of a long message of that kind of memory go between this rank and a peer, as both
  * see it: between GPUs through stages, by adapters that reach the memory, or through copies in the

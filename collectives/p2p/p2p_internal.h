@@ -331,7 +331,8 @@ void p2p_released(struct p2p_message *m); /* a recv: its stream's earlier work i
 void p2p_note(struct p2p_peer *peer, struct p2p_note *note, enum p2p_kind kind);
 void p2p_note_sent(struct p2p_peer *peer, struct p2p_note *note);
 /* Into the mailbox. False: it is too long, there is no mailbox, or no room. */
-bool p2p_mail_put(struct p2p_peer *peer, const struct task_spec *spec, const void *data);
+bool p2p_mail_put(struct p2p_peer *peer, const void *data, size_t bytes, tutti_dtype dtype,
+		  int tag);
 void p2p_deliver_mail(struct p2p_peer *peer); /* one more that was taken from the mailbox */
 struct p2p_slot *p2p_take_slot(struct p2p_peer *peer, size_t bytes);
 uint32_t p2p_slot_id(const struct p2p_slot *slot, const struct p2p_peer *peer);
@@ -348,7 +349,7 @@ void p2p_heard(struct p2p_peer *peer);  /* a header is there                    
 void p2p_landed(struct p2p_peer *peer); /* a payload is there                     */
 void p2p_take_mail(struct p2p_peer *peer); /* what is in the mailbox and comes next   */
 /* A recv whose message is in the mailbox. False: it is not; may_come: look again soon. */
-bool p2p_recv_at_once(struct p2p_peer *peer, const struct task_spec *spec, bool *may_come);
+bool p2p_recv_at_once(struct p2p_peer *peer, const struct send_recv *m, bool *may_come);
 
 /* p2p_send.c */
 void p2p_send_on(struct p2p_peer *peer); /* what the outbox has ready              */

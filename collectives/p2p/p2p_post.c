@@ -136,14 +136,12 @@ void p2p_receive_on(struct p2p_message *m)
 	p2p_done(m);
 }
 
-bool p2p_mail_put(struct p2p_peer *peer, const struct task_spec *spec, const void *data)
+bool p2p_mail_put(struct p2p_peer *peer, const void *data, size_t bytes, tutti_dtype dtype, int tag)
 {
-	struct mail mail = {.bytes = (uint32_t)spec->send_bytes,
-			    .dtype = spec->args.dtype,
-			    .tag = spec->p2p.tag,
-			    .after = peer->named_out};
+	struct mail mail = {
+		.bytes = (uint32_t)bytes, .dtype = dtype, .tag = tag, .after = peer->named_out};
 
-	if (spec->send_bytes > MAILBOX_BYTES || !shm_mail_send(peer->conn, &mail, data))
+	if (bytes > MAILBOX_BYTES || !shm_mail_send(peer->conn, &mail, data))
 		return false;
 	peer->mails_out++;
 	peer->is_up = true;

@@ -411,7 +411,7 @@ static bool p2p_receive_mail_before(struct p2p_peer *peer, uint32_t after)
 }
 
 /* A recv that is posted already may be the one that the next message is for. */
-bool p2p_recv_at_once(struct p2p_peer *peer, const struct task_spec *spec, bool *may_come)
+bool p2p_recv_at_once(struct p2p_peer *peer, const struct send_recv *m, bool *may_come)
 {
 	struct engine *e = p2p_engine(peer);
 	struct mailbox_reader *box = shm_mail_box(peer->conn);
@@ -420,19 +420,19 @@ bool p2p_recv_at_once(struct p2p_peer *peer, const struct task_spec *spec, bool 
 	if (!box || peer->posted.head || peer->p2p->any.head || peer->unexpected)
 		return false;
 	if (!mailbox_peek(box, &mail)) {
-		*may_come = spec->recv_bytes <= MAILBOX_BYTES && peer->mails_in && !e->loose &&
+		*may_come = m->bytes <= MAILBOX_BYTES && peer->mails_in && !e->loose &&
 			    !e->works.newest;
 		return false;
 	}
-	if (!p2p_receive_mail_is_next(peer, &mail) || mail.tag != spec->p2p.tag ||
-	    mail.dtype != (uint32_t)spec->args.dtype || mail.bytes != spec->recv_bytes)
+	if (!p2p_receive_mail_is_next(peer, &mail) || mail.tag != m->tag ||
+	    mail.dtype != (uint32_t)m->dtype || mail.bytes != m->bytes)
 		return false;
-	mailbox_take(box, &mail, spec->args.recv);
+	mailbox_take(box, &mail, m->buf);
 	mailbox_deliver(box);
 	p2p_receive_mail_taken(peer);
 	atomic_fetch_add_explicit(&e->traffic.received_bytes, mail.bytes, memory_order_relaxed);
-	if (spec->p2p.source)
-		*spec->p2p.source = peer->rank;
+	if (m->source)
+		*m->source = peer->rank;
 	return true;
 }
 

@@ -33,7 +33,10 @@ static void p2p_send_eager(struct p2p_message *m, struct p2p_slot *slot)
 /* False: it has to go by the connection. */
 static bool p2p_send_mail(struct p2p_message *m)
 {
-	if (m->is_staged || p2p_spec(m)->captured || !p2p_mail_put(m->peer, p2p_spec(m), m->buf))
+	const struct task_spec *spec = p2p_spec(m);
+
+	if (m->is_staged || spec->captured ||
+	    !p2p_mail_put(m->peer, m->buf, m->bytes, spec->args.dtype, spec->p2p.tag))
 		return false;
 	p2p_done(m);
 	return true;
