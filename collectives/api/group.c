@@ -331,7 +331,8 @@ static void group_run_at_once(struct call_batch *b)
 		return;
 	for (size_t i = 0; i < b->count; i++) {
 		struct collected *m = &b->members[i];
-		if (!m->message.side || m->comm != b->members[0].comm)
+		if (!m->message.side || m->comm != b->members[0].comm ||
+		    m->message.memory != &memory_host)
 			return;
 		messages[i] = (struct comm_message){&m->message, m->label, false};
 	}

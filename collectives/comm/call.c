@@ -239,8 +239,8 @@ struct task_spec comm_message_spec(const struct send_recv *m)
 		.done_arg = m->done_arg};
 }
 
-/* Between comm_enter and comm_leave. Its entry in the trace is made when it is over; it has the
- * time of its beginning only if it waited. */
+/* Between comm_enter and comm_leave. Its entry in the trace is made when it is over: one that
+ * has not waited has lasted no time. */
 static bool call_message_at_once(struct tutti_comm *comm, const struct send_recv *m, bool waits,
 				 const char *label)
 {
@@ -251,8 +251,10 @@ static bool call_message_at_once(struct tutti_comm *comm, const struct send_recv
 		return false;
 	struct trace_mark mark = call_trace_message(comm, m, ROUTE_WAITS, label);
 	if (mark.entry) {
-		atomic_store_explicit(&mark.entry->began, since & TRACE_TIME, memory_order_relaxed);
-		trace_ended(&mark, false);
+		uint64_t now = ticks_now(trace_clock);
+		atomic_store_explicit(&mark.entry->began, (since ? since : now) & TRACE_TIME,
+				      memory_order_relaxed);
+		atomic_store_explicit(&mark.entry->ended, now & TRACE_TIME, memory_order_relaxed);
 	}
 	return true;
 }
@@ -276,7 +278,6 @@ void comm_messages_at_once(struct tutti_comm *comm, struct comm_message *message
 {
 	if (comm_enter(comm, "group_end") != TUTTI_OK)
 		return; /* whoever issues what is left says so */
-	comm_begin_wait(comm);
 	if (engine_status(comm->engine) == TUTTI_OK) {
 		bool all_sent = call_side_at_once(comm, messages, n, P2P_SEND, false);
 		call_side_at_once(comm, messages, n, P2P_RECV, all_sent);

@@ -129,17 +129,29 @@ static bool progress_needs_endpoints(const struct engine *e)
 	       (e->works.newest && !e->watch.moved && (e->watch.passes + 1) % 32 == 0);
 }
 
+static bool progress_endpoints(struct engine *e)
+{
+	bool moved = false;
+
+	for (int i = 0; i < e->config.endpoint_count; i++)
+		moved |= transport_progress(e->config.endpoints[i], &e->links.done) > 0;
+	return moved;
+}
+
+void engine_ask_endpoints(struct engine *e)
+{
+	progress_endpoints(e);
+	engine_settle(e);
+}
+
 bool engine_pass(struct engine *e, bool is_eager)
 {
-	bool moved = engine_has_started(e), asks;
+	bool moved = engine_has_started(e);
 
 	if (moved)
 		e->captured.tasks->start(e);
-	asks = progress_needs_endpoints(e);
-	for (int i = 0; asks && i < e->config.endpoint_count; i++) {
-		struct tutti_endpoint *ep = e->config.endpoints[i];
-		moved |= transport_progress(ep, &e->links.done) > 0;
-	}
+	if (progress_needs_endpoints(e))
+		moved |= progress_endpoints(e);
 	for (int i = 1; i < TUTTI_MEMORY_KINDS; i++)
 		if (e->links.queues[i])
 			moved |= e->links.queues[i]->kind->progress(e->links.queues[i],

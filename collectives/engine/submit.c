@@ -194,26 +194,45 @@ static tutti_status submit_drain_loose(struct engine *e)
 	return status;
 }
 
+/* Messages that need no work make no pass. So the endpoints are asked now and then: other ranks may
+ * want a connection, or have failed. */
+static bool submit_may_try(struct engine *e)
+{
+	enum { TRIES = 64 };
+
+	if (++e->watch.tries % TRIES == 0)
+		engine_ask_endpoints(e);
+	return !e->failure.stop && !e->failure.report_state && !engine_has_started(e);
+}
+
 bool engine_at_once(struct engine *e, engine_try_fn *try_it, const struct send_recv *m, bool waits,
 		    uint64_t *since)
 {
-	bool is_over, may_come;
+	enum { MOST_NS = 1000000, LOOKS = 16 };
+	uint64_t begun_ns = 0;
 	struct wait w;
 
 	wait_begin(&w, e->config.policy);
-	do {
+	for (unsigned looks = 1;; looks++) {
+		bool may_come = false;
 		if (!engine_trylock(e))
 			return false;
-		may_come = false;
-		is_over = !e->failure.stop && !e->failure.report_state && !engine_has_started(e) &&
-			  try_it(e, m, &may_come);
+		bool is_over = submit_may_try(e) && try_it(e, m, &may_come);
 		engine_unlock(e);
 		if (is_over || !may_come || !waits)
 			return is_over;
 		if (!*since)
 			*since = ticks_now(trace_clock);
-	} while (wait_again(&w));
-	return false;
+		if (looks % LOOKS == 0) {
+			uint64_t now = engine_now(e);
+			if (!begun_ns)
+				begun_ns = now;
+			if (now - begun_ns > MOST_NS)
+				return false;
+		}
+		if (!wait_again(&w))
+			return false;
+	}
 }
 
 tutti_status engine_run(struct engine *e, const struct task_spec *spec)

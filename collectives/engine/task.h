@@ -235,7 +235,7 @@ struct engine_runs {
 
 /* The state of the looks at a wait that lasts. Under the engine's lock. */
 struct engine_watch {
-	uint32_t passes;
+	uint32_t passes, tries; /* tries: of messages that need no work */
 	uint64_t watched_ns;  /* when engine_watch last looked at all works */
 	uint64_t looked_ns;   /* when it last asked around */
 	bool moved;           /* the last pass did */

@@ -249,6 +249,7 @@ static void p2p_io_failed(struct engine *e, struct engine_io *io)
 			       engine_queue_error(e, memory_kind(TUTTI_MEMORY_CUDA), status));
 		return;
 	}
+	p2p_take_mail(peer); /* what it has sent before */
 	p2p_lose(peer, &io->op.io);
 	if (own->what == P2P_MESSAGE_OUT)
 		p2p_lose_leg(own->of);

@@ -255,7 +255,7 @@ void p2p_free_slot(struct p2p_peer *peer, struct p2p_slot *slot)
 
 void p2p_take_back(struct p2p_peer *peer, uint32_t id)
 {
-	if (!peer->slots || id == P2P_BY_MAIL || !peer->slots[id].is_lent) {
+	if (!peer->slots || id >= P2P_SLOTS || !peer->slots[id].is_lent) {
 		p2p_nonsense(peer, "back a slot that it did not have");
 		return;
 	}
@@ -273,7 +273,7 @@ static void p2p_post_send_credit(struct p2p_peer *peer, int c)
 
 void p2p_give_back(struct p2p_peer *peer, uint32_t id)
 {
-	if (id >= P2P_SLOTS) {
+	if (id == P2P_BY_MAIL) {
 		p2p_deliver_mail(peer);
 		return;
 	}

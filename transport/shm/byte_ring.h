@@ -66,7 +66,8 @@ void byte_ring_writer_sleeps(struct byte_ring_writer *ring, bool sleeps);
 #define RING_BYTES_MIN ((size_t)16 << 10)
 #define RING_BYTES_MAX ((size_t)1 << 30)
 
-/* The memory of a pair of rings, one in each direction, and as many mailboxes. Whether there could be one: a system may
+/* The memory of a pair of rings, one in each direction, and as many mailboxes. Whether there could
+ * be one: a system may
  * refuse shared memory (a seccomp filter, ulimit -f). */
 tutti_status ring_pair_try(size_t ring_bytes);
 /* The caller closes *fd when the peer has it. */

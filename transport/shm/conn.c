@@ -83,8 +83,7 @@ void shm_conn_fail(struct shm_conn *conn, tutti_status status, const char *forma
 	shm_conn_deactivate(conn);
 	shm_conn_settle(conn);
 	shm_watch_close(shm_endpoint_of(conn), &conn->watch);
-	shared_memory_close(conn->rings);
-	conn->rings = NULL;
+	/* The rings stay until close: the mailbox may have messages yet. */
 }
 
 static void shm_publish(struct shm_conn *conn)

@@ -329,10 +329,8 @@ struct mailbox_reader *shm_mail_box(struct tutti_conn *base)
 {
 	struct shm_conn *conn = (struct shm_conn *)base;
 
-	return base->endpoint->transport == &transport_shm &&
-			       (conn->state == SHM_OPEN || conn->state == SHM_ENDED)
-		       ? &conn->mail_in
-		       : NULL;
+	return base->endpoint->transport == &transport_shm && conn->mail_in.shared ? &conn->mail_in
+										   : NULL;
 }
 
 bool shm_mail_await(struct tutti_conn *conn, struct tutti_io *io)

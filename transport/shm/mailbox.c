@@ -64,7 +64,7 @@ bool mailbox_peek(struct mailbox_reader *r, struct mail *mail)
 	if (!mailbox_has(r))
 		return false;
 	*mail = r->shared->cells[r->taken % MAILBOX_CELLS].mail; /* the writer may change it yet */
-	r->is_broken = mail->bytes > MAILBOX_BYTES;
+	r->is_broken = mail->bytes > MAILBOX_BYTES || r->taken - r->delivered >= MAILBOX_CELLS;
 	return !r->is_broken;
 }
 

@@ -26,7 +26,7 @@
 struct mail {
 	uint32_t bytes, dtype;
 	int32_t tag;
-	uint32_t after; /* messages of another kind that go before this one */
+	uint32_t after; /* messages of the connection that go before this one */
 };
 
 struct mailbox_cell {
@@ -72,7 +72,7 @@ static inline bool mailbox_has(const struct mailbox_reader *r)
 bool mailbox_peek(struct mailbox_reader *r, struct mail *mail);
 /* Takes out the message of that envelope, which was peeked. */
 void mailbox_take(struct mailbox_reader *r, const struct mail *mail, void *data);
-/* One of those that were taken is where it belongs. */
+/* Counts one message that was taken as delivered; its cell is free. */
 static inline void mailbox_deliver(struct mailbox_reader *r)
 {
 	/* Partner: mailbox_refresh. The cell was read. */

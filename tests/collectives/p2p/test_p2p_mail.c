@@ -240,6 +240,26 @@ static void test_leaving(void **state)
 	tutti_comm_destroy(comms[1]);
 }
 
+/* Before the receiver has connected. */
+static void test_leaving_early(void **state)
+{
+	int in = -1;
+
+	assert_int_equal(tutti_init_all(comms, 2, &(tutti_config){.transports = "shm"}), TUTTI_OK);
+	for (int i = 0; i < 10; i++) /* the higher rank, which passes the memory */
+		assert_int_equal(tutti_send(&i, 1, TUTTI_I32, 0, comms[1], NULL), TUTTI_OK);
+	assert_true(peer_of(1)->mails_out > 0);
+	tutti_comm_destroy(comms[1]);
+	for (int i = 0; i < 10; i++) {
+		assert_int_equal(
+			tutti_recv(&in, 1, TUTTI_I32, i % 2 ? 1 : TUTTI_ANY, comms[0], NULL),
+			TUTTI_OK);
+		assert_int_equal(in, i);
+	}
+	assert_int_equal(tutti_recv(&in, 1, TUTTI_I32, 1, comms[0], NULL), TUTTI_ERR_PEER);
+	tutti_comm_destroy(comms[0]);
+}
+
 /* A connection that has no mailbox. */
 static void test_tcp(void **state)
 {
@@ -254,7 +274,7 @@ int main(void)
 		cmocka_unit_test(test_order),     cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_blocking),  cmocka_unit_test(test_misfit),
 		cmocka_unit_test(test_leaving),   cmocka_unit_test(test_tcp),
-		cmocka_unit_test(test_callbacks),
+		cmocka_unit_test(test_callbacks), cmocka_unit_test(test_leaving_early),
 	};
 	test_limit(100);
 	return cmocka_run_group_tests(tests, NULL, NULL);

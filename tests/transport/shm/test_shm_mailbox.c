@@ -177,12 +177,34 @@ static void test_hostile_length(void **state)
 	free(f.shared);
 }
 
+/* A writer that puts in more than it has credit for. */
+static void test_hostile_writer(void **state)
+{
+	struct fixture f;
+	struct mail mail = {.bytes = 1}, got;
+	uint8_t byte = 7;
+	unsigned taken = 0;
+
+	fixture_open(&f);
+	for (unsigned i = 0; i < 3 * MAILBOX_CELLS; i++) {
+		f.out.delivered = f.out.sent;
+		assert_true(mailbox_send(&f.out, &mail, &byte));
+		if (!mailbox_peek(&f.in, &got))
+			break;
+		mailbox_take(&f.in, &got, &byte);
+		taken++;
+	}
+	assert_int_equal(taken, MAILBOX_CELLS);
+	assert_true(f.in.is_broken);
+	free(f.shared);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_order),          cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_ring_bound),     cmocka_unit_test(test_hostile_counts),
-		cmocka_unit_test(test_hostile_length),
+		cmocka_unit_test(test_hostile_length), cmocka_unit_test(test_hostile_writer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
