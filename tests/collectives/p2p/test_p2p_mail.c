@@ -6,6 +6,7 @@
 #include "collectives/p2p/p2p_internal.h"
 #include "tests/limit.h"
 #include "tests/random.h"
+#include "transport/shm/shm.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -260,6 +261,30 @@ static void test_leaving_early(void **state)
 	tutti_comm_destroy(comms[0]);
 }
 
+/* A sender that dies says nothing. What it had sent can be received all the same. */
+static void test_death(void **state)
+{
+	int in = -1;
+
+	open_pair("shm");
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(tutti_send(&i, 1, TUTTI_I32, 0, comms[1], NULL), TUTTI_OK);
+	struct p2p_peer *peer = comms[1]->engine->p2p->peers[0];
+	engine_lock(comms[1]->engine);
+	peer->conn->endpoint->transport->close(peer->conn);
+	peer->conn = NULL;
+	engine_unlock(comms[1]->engine);
+	/* Its first look tells the receiver of the messages and of the death. */
+	((struct shm_endpoint *)peer_of(0)->conn->endpoint)->passes = 0;
+	for (int i = 0; i < 10; i++) {
+		assert_int_equal(tutti_recv(&in, 1, TUTTI_I32, TUTTI_ANY, comms[0], NULL),
+				 TUTTI_OK);
+		assert_int_equal(in, i);
+	}
+	assert_int_equal(tutti_recv(&in, 1, TUTTI_I32, 1, comms[0], NULL), TUTTI_ERR_PEER);
+	close_pair();
+}
+
 /* A connection that has no mailbox. */
 static void test_tcp(void **state)
 {
@@ -271,10 +296,11 @@ static void test_tcp(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_order),     cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_blocking),  cmocka_unit_test(test_misfit),
-		cmocka_unit_test(test_leaving),   cmocka_unit_test(test_tcp),
-		cmocka_unit_test(test_callbacks), cmocka_unit_test(test_leaving_early),
+		cmocka_unit_test(test_order),         cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_blocking),      cmocka_unit_test(test_misfit),
+		cmocka_unit_test(test_leaving),       cmocka_unit_test(test_tcp),
+		cmocka_unit_test(test_death),         cmocka_unit_test(test_callbacks),
+		cmocka_unit_test(test_leaving_early),
 	};
 	test_limit(100);
 	return cmocka_run_group_tests(tests, NULL, NULL);
