@@ -161,8 +161,8 @@ tutti_status engine_submit(struct engine *engine, const struct task_spec *spec,
  * time. NULL: other calls are in flight, or there is no memory; engine_submit is to do it. */
 struct tutti_work *engine_submit_alone(struct engine *engine, const struct call_args *args,
 				       int timeout_ms);
-/* A blocking message that needs no work: try sends or receives it under the lock. False: it was not,
- * and engine_run is to do it. waits: looks for a while whether what it needs comes; *since is the
+/* A blocking message that needs no work: try_it sends or receives it under the lock. False: it was
+ * not, and engine_run is to do it. waits: looks for a while whether what it needs comes; *since is the
  * tick at which that began, if it did. */
 typedef bool engine_try_fn(struct engine *e, const struct send_recv *m, bool *may_come);
 bool engine_at_once(struct engine *engine, engine_try_fn *try_it, const struct send_recv *m,

@@ -10,8 +10,8 @@
 
 /* A send or recv: task_spec.p2p says which. */
 extern const struct task_kind p2p_tasks;
-/* Makes a message that needs no work: it, and all that it waits for, is in a mailbox. Under the lock.
- * False: it needs one; may_come: or it is worth to ask again soon. */
+/* Sends or receives a message by a mailbox, without a work. Under the lock. False: it needs a work;
+ * may_come: or it is worth asking again soon. */
 engine_try_fn p2p_at_once;
 
 /* How the data of a long message of that kind of memory go between this rank and a peer, as both

@@ -1,9 +1,9 @@
 /* A mailbox: short messages from one rank to another one through shared memory, in order, with one
  * writer and one reader.
  *
- * A message has a cell, whose turn says that it is there. Up to MAILBOX_INLINE bytes lie in the cell
- * itself, so that a very short message is one cache line; more lie in a ring behind the cells. A
- * cell is free again when the message was delivered, and the reader may take messages out long
+ * A message has a cell, whose turn says that it is there. Up to MAILBOX_INLINE bytes lie in the
+ * cell itself, so that a very short message is one cache line; more lie in a ring behind the cells.
+ * A cell is free again when the message was delivered, and the reader may take messages out long
  * before that: the cells bound how many messages the reader keeps.
  *
  * As with byte_ring.h each side keeps its counts privately and checks the other's: whatever that
