@@ -25,19 +25,51 @@ struct collected {
 };
 
 #define AT_ONCE_MOST 16
+#define FEW          4
 
 /* The calls that a thread has collected. */
 struct call_batch {
 	int depth;
-	struct collected *members;
+	bool is_used;
+	struct collected *members; /* few, or allocated */
 	size_t count, room;
 	struct task_spec *specs; /* of messages that are captured, by member; or NULL         */
 	struct kept_error error; /* the first error of a member                            */
+	struct collected few[FEW];
 };
 
 static const tutti_call no_call; /* of a group that ends with a NULL call: it waits */
 static _Thread_local struct call_batch *open_batch;
+/* The batch of this thread. A done function may begin a group while one ends: that one is
+ * allocated. */
+static _Thread_local struct call_batch own_batch;
 atomic_int group_threads;
+
+static struct call_batch *group_new_batch(void)
+{
+	struct call_batch *b = own_batch.is_used ? malloc(sizeof *b) : &own_batch;
+
+	if (!b)
+		return NULL;
+	b->depth = 0;
+	b->is_used = true;
+	b->members = b->few;
+	b->count = 0;
+	b->room = FEW;
+	b->specs = NULL;
+	b->error.status = TUTTI_OK;
+	return b;
+}
+
+static void group_free_batch(struct call_batch *b)
+{
+	free(b->specs);
+	if (b->members != b->few)
+		free(b->members);
+	b->is_used = false;
+	if (b != &own_batch)
+		free(b);
+}
 
 bool group_is_mine(void)
 {
@@ -71,11 +103,15 @@ static tutti_status group_new_collected(struct call_batch *b, struct tutti_comm 
 		return fail(TUTTI_ERR_INVALID, "a group has at most %d calls: end it earlier",
 			    GROUP_CALLS_MAX);
 	if (b->count == b->room) {
-		size_t room = b->room ? 2 * b->room : 4;
-		struct collected *members = realloc(b->members, room * sizeof *members);
+		size_t room = 4 * b->room;
+		bool is_few = b->members == b->few;
+		struct collected *members =
+			realloc(is_few ? NULL : b->members, room * sizeof *members);
 		if (!members)
 			return fail(TUTTI_ERR_MEMORY, "rank %d: no memory for a group of %zu calls",
 				    comm->rank, b->count + 1);
+		if (is_few)
+			memcpy(members, b->few, sizeof b->few);
 		b->members = members;
 		b->room = room;
 	}
@@ -382,7 +418,7 @@ tutti_status tutti_group_begin(void)
 {
 	last_error_clear();
 	if (!open_batch) {
-		open_batch = calloc(1, sizeof *open_batch);
+		open_batch = group_new_batch();
 		if (!open_batch)
 			return fail(TUTTI_ERR_MEMORY, "no memory for a group");
 		atomic_fetch_add(&group_threads, 1);
@@ -421,8 +457,6 @@ tutti_status tutti_group_end(const tutti_call *call)
 		op_release(b->members[i].args.op);
 		free(b->members[i].tables);
 	}
-	free(b->specs);
-	free(b->members);
-	free(b);
+	group_free_batch(b);
 	return status;
 }
