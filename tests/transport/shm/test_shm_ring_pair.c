@@ -463,8 +463,8 @@ static void test_killed(void **state)
 	assert_int_equal(second.io.status, TUTTI_ERR_PEER);
 	assert_non_null(strstr(w.conns[0][1][0]->error, "rank 1"));
 	assert_int_equal(count_lines("/proc/net/unix", name), 0);
-	assert_int_equal(count_lines("/proc/self/maps", "memfd:tutti-shm"), 0);
 	transport_shm.close(w.conns[0][1][0]);
+	assert_int_equal(count_lines("/proc/self/maps", "memfd:tutti-shm"), 0);
 	transport_shm.destroy(w.endpoints[0]);
 	close(fds[0]);
 	close(fds[1]);
