@@ -93,6 +93,11 @@ tutti_status oob_connect(struct oob_conn *conn, struct oob_endpoint *endpoint, i
 	return TUTTI_OK;
 }
 
+bool oob_is_up(const struct oob_conn *conn)
+{
+	return conn->tcp && !conn->has_ended && conn->tcp->where[0];
+}
+
 void oob_send_note(struct oob_conn *conn, const struct oob_note *note)
 {
 	assert(conn->has_greeted && conn->noted < OOB_NOTES);

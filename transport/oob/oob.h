@@ -69,6 +69,8 @@ void oob_destroy(struct oob_endpoint *endpoint); /* after its conns; NULL is fin
 tutti_status oob_connect(struct oob_conn *conn, struct oob_endpoint *endpoint, int peer,
 			 int channel, const uint8_t *address, size_t address_bytes,
 			 const void *hello, size_t hello_bytes);
+/* Whether the two have reached each other: the peer may have this end's hello. */
+bool oob_is_up(const struct oob_conn *conn);
 /* After the greeting, and at most OOB_NOTES times. Notes arrive in order. */
 void oob_send_note(struct oob_conn *conn, const struct oob_note *note);
 /* The caller has read conn->note: the next one may come. */

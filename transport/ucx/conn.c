@@ -289,17 +289,36 @@ bool ucx_look(struct ucx_endpoint *endpoint)
 	return is_moving;
 }
 
+/* UCX 1.13 ends a process whose peer closes while the two connect: this end goes on until they
+ * have. */
+static bool ucx_is_connecting(const struct ucx_conn *conn)
+{
+	return conn->state == UCX_CONNECTED ||
+	       (conn->state == UCX_CONNECTING && oob_is_up(&conn->oob));
+}
+
+static void ucx_say_bye(struct ucx_conn *conn)
+{
+	const struct oob_note bye = {.kind = UCX_NOTE_BYE, .number = conn->sent};
+
+	conn->has_said_bye = true;
+	oob_send_note(&conn->oob, &bye);
+	conn->is_released = !ucx_owes(conn) && conn->busy == 0;
+}
+
 void ucx_close_on(struct ucx_conn *conn)
 {
-	if (conn->state != UCX_OPEN || conn->is_released || conn->oob.has_ended ||
-	    conn->wire.broken != UCS_OK || clock_now_ns() >= conn->deadline_ns)
+	if (conn->state == UCX_OPEN && !conn->has_said_bye)
+		ucx_say_bye(conn);
+	if ((conn->state != UCX_OPEN && !ucx_is_connecting(conn)) || conn->is_released ||
+	    conn->oob.has_ended || conn->wire.broken != UCS_OK ||
+	    clock_now_ns() >= conn->deadline_ns)
 		ucx_conn_free(conn);
 }
 
 void ucx_close(struct tutti_conn *base)
 {
 	struct ucx_conn *conn = (struct ucx_conn *)base;
-	const struct oob_note bye = {.kind = UCX_NOTE_BYE, .number = conn ? conn->sent : 0};
 
 	if (!conn)
 		return;
@@ -312,12 +331,10 @@ void ucx_close(struct tutti_conn *base)
 	conn->is_closing = true;
 	conn->deadline_ns = deadline_after_ms(CLOSING_MS);
 	/* Buffers are the caller's again. While UCX uses some nothing else is on its way. */
-	if (is_in_flight || conn->state != UCX_OPEN) {
+	if (is_in_flight) {
 		ucx_conn_free(conn);
 		return;
 	}
-	oob_send_note(&conn->oob, &bye);
-	conn->is_released = !ucx_owes(conn) && conn->busy == 0;
 	ucx_conn_activate(conn);
 	ucx_close_on(conn);
 }

@@ -63,7 +63,8 @@ void ucx_conn_fail(struct ucx_conn *conn, tutti_status status, const char *forma
 	ucx_wire_close(conn);
 	conn->state = UCX_FAILED;
 	conn->base.status = status;
-	ucx_conn_deactivate(conn);
+	if (!conn->is_closing)
+		ucx_conn_deactivate(conn);
 	ucx_tell_peer(conn, status);
 	while (conn->receiving.head)
 		ucx_conn_complete(conn, &conn->receiving, status);

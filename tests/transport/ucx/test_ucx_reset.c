@@ -1,14 +1,17 @@
 /* no_tsan: libucp is not instrumented, and its own thread shares memory with ours */
 /* Would break: the connection of UCX is reset while a message is on its way whose send is done: the
- * receiver waits for it for ever, or as long as the sender is in no call. */
+ * receiver waits for it for ever, or as long as the sender is in no call. Or a rank closes its end
+ * while the two connect, and UCX ends the other's process. */
 #include "tests/transport/world.h"
 
 #include "transport/registry.h"
 #include "transport/tcp/conn.h"
 #include "transport/ucx/ucx.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #define FDS    1024
@@ -86,9 +89,42 @@ static void test_reset(void **state)
 	}
 }
 
+/* After each number of passes in which the two have got a little further, rank 0 closes its end.
+ * Rank 1 hears that it has, and not before UCX has connected them if it had begun. */
+static void test_closed_while_connecting(void **state)
+{
+	enum { MOST = 40 };
+	int connecting = 0;
+
+	for (int passes = 0; passes < MOST; passes++) {
+		world_open(&w, 2);
+		world_pair(&w, 0, 1, 0);
+		const struct ucx_conn *conn = (const struct ucx_conn *)w.conns[1][0][0];
+		uint64_t in = 0;
+		struct post recv;
+		post_recv(&recv, w.conns[1][0][0], &in, sizeof in, 1);
+		for (int i = 0; i < passes; i++) {
+			world_pump_only(&w, i % 2, 1);
+			sched_yield();
+		}
+		bool is_connecting = conn->oob.has_greeted &&
+				     ((const struct ucx_conn *)w.conns[0][1][0])->state < UCX_OPEN;
+		connecting += is_connecting;
+		world_hang_up(&w, 0, 1, 0);
+		if (is_connecting)
+			assert_non_null(((const struct ucx_endpoint *)w.endpoints[0])->conns);
+		world_finish(&w, &recv, 1);
+		assert_int_equal(recv.io.status, TUTTI_ERR_PEER);
+		assert_non_null(strstr(conn->base.error, "rank 0"));
+		world_close(&w);
+	}
+	assert_true(connecting > 0);
+}
+
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_reset)};
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(test_reset),
+						  cmocka_unit_test(test_closed_while_connecting)};
 
 	const struct ucx_library *library;
 
