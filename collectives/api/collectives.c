@@ -290,8 +290,7 @@ static inline bool collectives_has_plain_arguments(const struct call_args *a,
 {
 	size_t element = dtype_bytes(a->dtype), bytes;
 
-	if (!collectives_is_plain_call(call) || !comm ||
-	    atomic_load_explicit(&group_threads, memory_order_relaxed) || !element ||
+	if (!collectives_is_plain_call(call) || !comm || group_is_open() || !element ||
 	    forks_is_orphan)
 		return false;
 	if (__builtin_mul_overflow(a->count, element * (size_t)comm->size, &bytes) ||

@@ -24,8 +24,7 @@ struct collected {
 	bool is_captured; /* a message, into a graph: issued with others, after the calls       */
 };
 
-#define AT_ONCE_MOST 16
-#define FEW          4
+#define FEW 4
 
 /* The calls that a thread has collected. */
 struct call_batch {
@@ -43,7 +42,7 @@ static _Thread_local struct call_batch *open_batch;
 /* The batch of this thread. A done function may begin a group while one ends: that one is
  * allocated. */
 static _Thread_local struct call_batch own_batch;
-atomic_int group_threads;
+atomic_bool group_is_used;
 
 static struct call_batch *group_new_batch(void)
 {
@@ -116,9 +115,14 @@ static tutti_status group_new_collected(struct call_batch *b, struct tutti_comm 
 		b->room = room;
 	}
 	*m = &b->members[b->count];
-	**m = (struct collected){.comm = comm,
-				 .timeout_ms = call ? call->timeout_ms : 0,
-				 .label = call ? call->label : NULL};
+	(*m)->comm = comm;
+	(*m)->args.op = TUTTI_SUM;
+	(*m)->message.side = P2P_NONE;
+	(*m)->spec = NULL;
+	(*m)->timeout_ms = call ? call->timeout_ms : 0;
+	(*m)->label = call ? call->label : NULL;
+	(*m)->tables = NULL;
+	(*m)->is_captured = false;
 	return TUTTI_OK;
 }
 
@@ -360,10 +364,10 @@ static tutti_status group_run_alone(struct call_batch *b, const tutti_call *call
  * sends, then the recvs. What is over is no member any more. */
 static void group_run_at_once(struct call_batch *b)
 {
-	struct comm_message messages[AT_ONCE_MOST];
+	struct comm_message messages[MESSAGES_AT_ONCE];
 	size_t left = 0;
 
-	if (b->count > AT_ONCE_MOST)
+	if (b->count > MESSAGES_AT_ONCE)
 		return;
 	for (size_t i = 0; i < b->count; i++) {
 		struct collected *m = &b->members[i];
@@ -421,7 +425,8 @@ tutti_status tutti_group_begin(void)
 		open_batch = group_new_batch();
 		if (!open_batch)
 			return fail(TUTTI_ERR_MEMORY, "no memory for a group");
-		atomic_fetch_add(&group_threads, 1);
+		if (!atomic_load_explicit(&group_is_used, memory_order_relaxed))
+			atomic_store(&group_is_used, true);
 	}
 	open_batch->depth++;
 	return TUTTI_OK;
@@ -451,7 +456,6 @@ tutti_status tutti_group_end(const tutti_call *call)
 						   : fail(b->error.status, "%s", b->error.message);
 	fail_keep(NULL);
 	open_batch = NULL;
-	atomic_fetch_sub(&group_threads, 1);
 	tutti_status status = api_group_end(b, call);
 	for (size_t i = 0; i < b->count; i++) {
 		op_release(b->members[i].args.op);

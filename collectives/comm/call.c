@@ -239,49 +239,53 @@ struct task_spec comm_message_spec(const struct send_recv *m)
 		.done_arg = m->done_arg};
 }
 
-/* Between comm_enter and comm_leave. Its entry in the trace is made when it is over: one that
- * has not waited has lasted no time. */
-static bool call_message_at_once(struct tutti_comm *comm, const struct send_recv *m, bool waits,
-				 const char *label)
+/* The message's entry in the trace is made when it is over: one that has not waited has lasted no
+ * time. */
+static void call_trace_at_once(struct tutti_comm *comm, const struct comm_message *m,
+			       uint64_t since)
 {
-	uint64_t since = 0;
+	struct trace_mark mark = call_trace_message(comm, m->message, ROUTE_WAITS, m->label);
 
-	if (m->memory != &memory_host ||
-	    !engine_at_once(comm->engine, p2p_at_once, m, waits, &since))
-		return false;
-	struct trace_mark mark = call_trace_message(comm, m, ROUTE_WAITS, label);
-	if (mark.entry) {
-		uint64_t now = ticks_now(trace_clock);
-		atomic_store_explicit(&mark.entry->began, (since ? since : now) & TRACE_TIME,
-				      memory_order_relaxed);
-		atomic_store_explicit(&mark.entry->ended, now & TRACE_TIME, memory_order_relaxed);
-	}
-	return true;
+	if (!mark.entry)
+		return;
+	uint64_t now = ticks_now(trace_clock);
+	atomic_store_explicit(&mark.entry->began, (since ? since : now) & TRACE_TIME,
+			      memory_order_relaxed);
+	atomic_store_explicit(&mark.entry->ended, now & TRACE_TIME, memory_order_relaxed);
 }
 
-/* Those of one side, up to the first that is not over. False: there is such a one. */
-static bool call_side_at_once(struct tutti_comm *comm, struct comm_message *messages, size_t n,
-			      enum p2p_side side, bool waits)
+/* Between comm_enter and comm_leave: the messages, in this order. */
+static void call_messages_at_once(struct tutti_comm *comm, struct comm_message *const *messages,
+				  size_t n)
 {
+	const struct send_recv *list[MESSAGES_AT_ONCE];
+	uint64_t since[MESSAGES_AT_ONCE];
+
 	for (size_t i = 0; i < n; i++) {
-		struct comm_message *m = &messages[i];
-		if (m->message->side != side)
-			continue;
-		m->is_over = call_message_at_once(comm, m->message, waits, m->label);
-		if (!m->is_over)
-			return false;
+		list[i] = messages[i]->message;
+		since[i] = 0;
 	}
-	return true;
+	size_t over = engine_at_once(comm->engine, p2p_at_once, list, n, since);
+	for (size_t i = 0; i < over; i++) {
+		messages[i]->is_over = true;
+		call_trace_at_once(comm, messages[i], since[i]);
+	}
 }
 
+/* The sends first: others may wait for them. */
 void comm_messages_at_once(struct tutti_comm *comm, struct comm_message *messages, size_t n)
 {
+	struct comm_message *ordered[MESSAGES_AT_ONCE];
+	size_t count = 0;
+
 	if (comm_enter(comm, "group_end") != TUTTI_OK)
 		return; /* whoever issues what is left says so */
-	if (engine_status(comm->engine) == TUTTI_OK) {
-		bool all_sent = call_side_at_once(comm, messages, n, P2P_SEND, false);
-		call_side_at_once(comm, messages, n, P2P_RECV, all_sent);
-	}
+	for (int recvs = 0; recvs < 2; recvs++)
+		for (size_t i = 0; i < n; i++)
+			if ((messages[i].message->side == P2P_RECV) == recvs)
+				ordered[count++] = &messages[i];
+	if (engine_status(comm->engine) == TUTTI_OK)
+		call_messages_at_once(comm, ordered, n);
 	comm_leave(comm);
 }
 
@@ -320,7 +324,11 @@ tutti_status comm_call_message(struct tutti_comm *comm, const struct send_recv *
 	bool is_over = false;
 	if (status == TUTTI_OK && c.ending == ROUTE_WAITS && !c.is_ordered) {
 		comm_begin_wait(comm);
-		is_over = call_message_at_once(comm, m, true, call ? call->label : NULL);
+		struct comm_message one = {m, call ? call->label : NULL, false};
+		struct comm_message *list = &one;
+		if (m->memory == &memory_host)
+			call_messages_at_once(comm, &list, 1);
+		is_over = one.is_over;
 	}
 	if (status == TUTTI_OK && !is_over)
 		status = call_message_work(comm, m, &c);

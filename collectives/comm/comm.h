@@ -168,6 +168,7 @@ tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec 
 				size_t n, const tutti_call *call);
 /* Sends and receives of a group, checked, that wait for their caller. Those that need no work are
  * made at once, sends first, and are over. It enters and leaves by itself. */
+#define MESSAGES_AT_ONCE 16
 struct comm_message {
 	const struct send_recv *message;
 	const char *label; /* or NULL */

@@ -161,12 +161,13 @@ tutti_status engine_submit(struct engine *engine, const struct task_spec *spec,
  * time. NULL: other calls are in flight, or there is no memory; engine_submit is to do it. */
 struct tutti_work *engine_submit_alone(struct engine *engine, const struct call_args *args,
 				       int timeout_ms);
-/* A blocking message that needs no work: try_it sends or receives it under the lock. False: it was
- * not, and engine_run is to do it. waits: looks for a while whether what it needs comes; *since is the
- * tick at which that began, if it did. */
+/* n blocking messages that need no work: try_it sends or receives each under the lock, in order, up
+ * to the first for which it returns false. Where that says that the message may come it is tried
+ * again for a while. Returns how many are over; the others are for engine_run. since[i]: the tick at
+ * which the wait for the i-th began, if it did. */
 typedef bool engine_try_fn(struct engine *e, const struct send_recv *m, bool *may_come);
-bool engine_at_once(struct engine *engine, engine_try_fn *try_it, const struct send_recv *m,
-		    bool waits, uint64_t *since);
+size_t engine_at_once(struct engine *engine, engine_try_fn *try_it,
+		      const struct send_recv *const *messages, size_t n, uint64_t *since);
 /* The blocking call: the shortest way from here to the wire. */
 tutti_status engine_run(struct engine *engine, const struct task_spec *spec);
 /* The same to the window, for a call on host memory. IN_PROGRESS: engine_run is to do it, since other

@@ -313,20 +313,13 @@ bool run_issue(struct engine *e)
 	return true;
 }
 
-/* Only the holder of the lock writes. Any thread reads. */
-static void run_add(_Atomic uint64_t *counter, uint64_t n)
-{
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-			      memory_order_relaxed);
-}
-
 static void run_count_traffic(struct engine *e, const struct step_io *io, const struct step *s)
 {
 	if (s->kind == STEP_SEND) {
-		run_add(&e->traffic.messages, 1);
-		run_add(&e->traffic.sent_bytes, io->base.op.io.bytes);
+		engine_count(&e->traffic.messages, 1);
+		engine_count(&e->traffic.sent_bytes, io->base.op.io.bytes);
 	} else if (s->peer >= 0 && !io->has_landed) {
-		run_add(&e->traffic.received_bytes, io->base.op.io.bytes);
+		engine_count(&e->traffic.received_bytes, io->base.op.io.bytes);
 	}
 }
 

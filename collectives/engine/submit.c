@@ -205,33 +205,54 @@ static bool submit_may_try(struct engine *e)
 	return !e->failure.stop && !e->failure.report_state && !engine_has_started(e);
 }
 
-bool engine_at_once(struct engine *e, engine_try_fn *try_it, const struct send_recv *m, bool waits,
-		    uint64_t *since)
+/* The wait for a message that may come. */
+struct look {
+	struct wait wait;
+	unsigned looks;
+	uint64_t begun_ns;
+};
+
+static bool submit_looks_again(struct engine *e, struct look *l)
 {
 	enum { MOST_NS = 1000000, LOOKS = 16 };
-	uint64_t begun_ns = 0;
-	struct wait w;
 
-	wait_begin(&w, e->config.policy);
-	for (unsigned looks = 1;; looks++) {
+	if (l->looks == 0)
+		spread_wait(&e->spread);
+	if (++l->looks % LOOKS == 0) {
+		uint64_t now = engine_now(e);
+		if (!l->begun_ns)
+			l->begun_ns = now;
+		if (now - l->begun_ns > MOST_NS)
+			return false;
+	}
+	return wait_again(&l->wait);
+}
+
+size_t engine_at_once(struct engine *e, engine_try_fn *try_it,
+		      const struct send_recv *const *messages, size_t n, uint64_t *since)
+{
+	struct look look = {.looks = 0};
+	size_t over = 0;
+
+	wait_begin(&look.wait, e->config.policy);
+	for (;;) {
 		bool may_come = false;
+		size_t before = over;
 		if (!engine_trylock(e))
-			return false;
-		bool is_over = submit_may_try(e) && try_it(e, m, &may_come);
+			return over;
+		while (over < n && submit_may_try(e) && try_it(e, messages[over], &may_come))
+			over++;
 		engine_unlock(e);
-		if (is_over || !may_come || !waits)
-			return is_over;
-		if (!*since)
-			*since = ticks_now(trace_clock);
-		if (looks % LOOKS == 0) {
-			uint64_t now = engine_now(e);
-			if (!begun_ns)
-				begun_ns = now;
-			if (now - begun_ns > MOST_NS)
-				return false;
+		if (over == n || !may_come)
+			return over;
+		if (over > before) {
+			look = (struct look){.looks = 0};
+			wait_begin(&look.wait, e->config.policy);
 		}
-		if (!wait_again(&w))
-			return false;
+		if (!since[over])
+			since[over] = ticks_now(trace_clock);
+		if (!submit_looks_again(e, &look))
+			return over;
 	}
 }
 

@@ -469,4 +469,11 @@ void work_add_part(struct tutti_work *whole, struct tutti_work *part);
 bool work_seal(struct tutti_work *whole);
 void work_note_error(struct tutti_work *whole, tutti_status status, const char *why);
 
+/* Of e->traffic. Only the holder of the lock writes. Any thread reads. */
+static inline void engine_count(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
 #endif

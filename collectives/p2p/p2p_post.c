@@ -88,8 +88,8 @@ void p2p_name_source(struct p2p_message *m, int rank)
 
 void p2p_count_sent(struct engine *e, size_t bytes)
 {
-	atomic_fetch_add_explicit(&e->traffic.messages, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&e->traffic.sent_bytes, bytes, memory_order_relaxed);
+	engine_count(&e->traffic.messages, 1);
+	engine_count(&e->traffic.sent_bytes, bytes);
 }
 
 void p2p_use_copies(struct p2p_message *m)
@@ -131,8 +131,7 @@ void p2p_receive_on(struct p2p_message *m)
 		return;
 	if (m->is_met)
 		p2p_remove(&peer->receiving, m);
-	atomic_fetch_add_explicit(&m->work->engine->traffic.received_bytes, m->bytes,
-				  memory_order_relaxed);
+	engine_count(&m->work->engine->traffic.received_bytes, m->bytes);
 	p2p_done(m);
 }
 

@@ -410,15 +410,43 @@ static bool p2p_receive_mail_before(struct p2p_peer *peer, uint32_t after)
 	return true;
 }
 
+static bool p2p_receive_once(struct p2p_peer *peer, const struct send_recv *m)
+{
+	engine_count(&p2p_engine(peer)->traffic.received_bytes, m->bytes);
+	if (m->source)
+		*m->source = peer->rank;
+	return true;
+}
+
+/* The message came before its recv. False: it has to be fetched, or does not fit. */
+static bool p2p_receive_kept_at_once(struct p2p_arrival *a, const struct send_recv *m)
+{
+	struct p2p_peer *peer = a->peer;
+
+	if (!a->data || !a->has_landed || a->header.count != m->count ||
+	    a->header.dtype != (uint32_t)m->dtype)
+		return false;
+	p2p_receive_take_off(a);
+	if (m->bytes)
+		memcpy(m->buf, a->data, m->bytes);
+	a->is_used = false;
+	p2p_give_back(peer, a->header.id);
+	p2p_match_forget(a);
+	return p2p_receive_once(peer, m);
+}
+
 /* A recv that is posted already may be the one that the next message is for. */
 bool p2p_recv_at_once(struct p2p_peer *peer, const struct send_recv *m, bool *may_come)
 {
 	struct engine *e = p2p_engine(peer);
 	struct mailbox_reader *box = shm_mail_box(peer->conn);
+	struct p2p_arrival *a;
 	struct mail mail;
 
-	if (!box || peer->posted.head || peer->p2p->any.head || peer->unexpected)
+	if (!box || peer->posted.head || peer->p2p->any.head)
 		return false;
+	if (peer->unexpected && (a = p2p_receive_find_arrival(peer, p2p_key(m->tag, false))))
+		return p2p_receive_kept_at_once(a, m);
 	if (!mailbox_peek(box, &mail)) {
 		*may_come = m->bytes <= MAILBOX_BYTES && peer->mails_in && !e->loose &&
 			    !e->works.newest;
@@ -430,10 +458,7 @@ bool p2p_recv_at_once(struct p2p_peer *peer, const struct send_recv *m, bool *ma
 	mailbox_take(box, &mail, m->buf);
 	mailbox_deliver(box);
 	p2p_receive_mail_taken(peer);
-	atomic_fetch_add_explicit(&e->traffic.received_bytes, mail.bytes, memory_order_relaxed);
-	if (m->source)
-		*m->source = peer->rank;
-	return true;
+	return p2p_receive_once(peer, m);
 }
 
 void p2p_listen(struct p2p_peer *peer)

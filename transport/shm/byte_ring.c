@@ -66,7 +66,7 @@ bool byte_ring_publish(struct byte_ring_writer *ring)
 	return byte_ring_wake(&ring->shared->reader_sleeps);
 }
 
-bool byte_ring_wakes_reader(struct byte_ring_writer *ring)
+bool byte_ring_claim_wake(struct byte_ring_writer *ring)
 {
 	return byte_ring_wake(&ring->shared->reader_sleeps);
 }

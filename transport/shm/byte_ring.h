@@ -51,7 +51,7 @@ void ring_write(struct byte_ring_writer *ring, const void *bytes, size_t n);
 /* True: the reader sleeps and must be woken (by exactly this caller). */
 bool byte_ring_publish(struct byte_ring_writer *ring);
 /* The same after something else was published than bytes of the ring. */
-bool byte_ring_wakes_reader(struct byte_ring_writer *ring);
+bool byte_ring_claim_wake(struct byte_ring_writer *ring);
 
 size_t byte_ring_available(struct byte_ring_reader *ring, size_t want);
 /* n <= available. bytes NULL: skips. The space is the writer's again after release. */

@@ -320,7 +320,7 @@ bool shm_mail_send(struct tutti_conn *base, const struct mail *mail, const void 
 	if (base->endpoint->transport != &transport_shm || conn->state != SHM_OPEN ||
 	    !mailbox_send(&conn->mail_out, mail, data))
 		return false;
-	if (byte_ring_wakes_reader(&conn->out))
+	if (byte_ring_claim_wake(&conn->out))
 		shm_ring_doorbell(conn->watch.fd);
 	return true;
 }

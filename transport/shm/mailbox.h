@@ -4,7 +4,8 @@
  * A message has a cell, whose turn says that it is there. Up to MAILBOX_INLINE bytes lie in the
  * cell itself, so that a very short message is one cache line; more lie in a ring behind the cells.
  * A cell is free again when the message was delivered, and the reader may take messages out long
- * before that: the cells bound how many messages the reader keeps.
+ * before that: the cells bound how many messages the reader keeps, and MAILBOX_LONG how many of
+ * them are long.
  *
  * As with byte_ring.h each side keeps its counts privately and checks the other's: whatever that
  * stores, nothing outside the mailbox is read or written. Nobody sleeps here; the connection that
@@ -17,16 +18,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MAILBOX_CELLS  64u      /* a power of two */
-#define MAILBOX_INLINE 104u
-#define MAILBOX_RING   65536u   /* bytes, a power of two */
-#define MAILBOX_BYTES  16384u   /* of the longest message: a ring holds some of them */
+#define MAILBOX_CELLS      64u     /* a power of two */
+#define MAILBOX_INLINE     96u
+#define MAILBOX_BYTES      65536u  /* of the longest message */
+#define MAILBOX_RING       262144u /* bytes, a power of two ... */
+#define MAILBOX_RING_SHORT 65536u  /* ... but short messages do with so many */
+#define MAILBOX_SHORT      16384u  /* bytes; a message that is longer than this ... */
+#define MAILBOX_LONG       4u      /* ... is sent while fewer messages are undelivered */
 
-/* The envelope. The mailbox reads no more of it than bytes; the rest is the writer's word. */
+/* The envelope. The mailbox reads bytes and at; the rest is the writer's word. */
 struct mail {
 	uint32_t bytes, dtype;
 	int32_t tag;
 	uint32_t after; /* messages of the connection that go before this one */
+	uint64_t at;    /* mailbox_send's: where it begins in the ring, ever more */
 };
 
 struct mailbox_cell {
@@ -48,6 +53,7 @@ struct mailbox_writer {
 	struct mailbox_shared *shared;
 	uint64_t sent, written;    /* messages, bytes of the ring */
 	uint64_t delivered, taken; /* as last seen */
+	uint64_t begun;            /* where in the ring, when that was empty */
 	bool is_broken;            /* the other side stored what cannot be */
 };
 

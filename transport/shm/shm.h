@@ -28,7 +28,9 @@
 #include <sys/queue.h>
 
 #define SHM_RING_BYTES    ((size_t)256 << 10)   /* of one direction, while the world is small    */
-#define SHM_RINGS_BYTES   ((size_t)8 << 20)     /* of all conns of a rank, were there one each   */
+#define SHM_RINGS_BYTES   ((size_t)8 << 20)     /* of all conns of a rank, were there one each;
+						 * without mailboxes, of which pages that
+						 * messages have lain in take memory             */
 #define SHM_PIECE_BYTES   ((size_t)32 << 10)    /* a large message moves on by this much         */
 #define SHM_PENDING       64                          /* connections before their hello           */
 #define SHM_PENDING_MS    5000                        /* and how long they may take               */

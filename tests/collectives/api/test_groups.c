@@ -495,9 +495,49 @@ static void test_handles(void **state)
 	}
 }
 
+#define INNER 6 /* more calls than a thread's own batch holds */
+
+struct inner {
+	tutti_comm *comm;
+	tutti_work *work;
+	float x[INNER];
+};
+
+static void begin_inner(void *arg, tutti_status status)
+{
+	struct inner *inner = arg;
+
+	ok(status);
+	ok(tutti_group_begin());
+	for (int i = 0; i < INNER; i++)
+		ok(tutti_all_reduce(&inner->x[i], &inner->x[i], 1, TUTTI_F32, TUTTI_SUM,
+				    inner->comm, NULL));
+	ok(tutti_group_end(&(tutti_call){.work = &inner->work}));
+}
+
+/* The group that has no call is over in group_end, where its done function begins another one. */
+static void test_group_in_a_group(void **state)
+{
+	struct inner inner = {0};
+	tutti_call call = {.done = begin_inner, .done_arg = &inner};
+
+	open_all(&inner.comm, 1, NULL);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < INNER; i++)
+			inner.x[i] = (float)i;
+		ok(tutti_group_begin());
+		ok(tutti_group_end(&call));
+		ok(tutti_work_wait(&inner.work, 0));
+		for (int i = 0; i < INNER; i++)
+			assert_true(inner.x[i] == (float)i);
+	}
+	tutti_comm_destroy(inner.comm);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_group_in_a_group),
 		cmocka_unit_test(test_one_thread),
 		cmocka_unit_test(test_many_communicators),
 		cmocka_unit_test(test_arguments_are_copied),

@@ -3,6 +3,7 @@
  * that is lost because its sender has left; one that does not fit its recv, of which no one hears.
  */
 #include "collectives/comm/comm.h"
+#include "collectives/engine/engine_internal.h"
 #include "collectives/p2p/p2p_internal.h"
 #include "tests/limit.h"
 #include "tests/random.h"
@@ -14,7 +15,7 @@
 
 #include "tests/unit.h"
 
-#define MOST     40000u
+#define MOST     70000u
 #define MESSAGES 400
 #define ROUNDS   500
 
@@ -57,7 +58,7 @@ static void close_pair(void)
 
 static size_t count_of(uint64_t *seed)
 {
-	static const size_t sizes[] = {0, 1, 8, 104, 105, 4096, 16384, 16385, MOST};
+	static const size_t sizes[] = {0, 1, 8, 96, 97, 4096, 16384, 16385, 65536, 65537, MOST};
 
 	return sizes[random_below(seed, sizeof sizes / sizeof *sizes)];
 }
@@ -285,6 +286,56 @@ static void test_death(void **state)
 	close_pair();
 }
 
+/* The endpoints were asked between two calls, so the messages have left the mailbox. Blocking recvs
+ * get them all the same, each its own, and need no work. */
+static void test_kept(void **state)
+{
+	struct p2p_peer *peer;
+	int out[3] = {10, 20, 30}, in = 0, source = -1;
+
+	open_pair("shm");
+	peer = comms[1]->engine->p2p->peers[0];
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(tutti_send(&out[i], 1, TUTTI_I32, 1, comms[0],
+					    &(tutti_call){.tag = 1 + i % 2}),
+				 TUTTI_OK);
+	engine_lock(comms[1]->engine);
+	engine_ask_endpoints(comms[1]->engine);
+	assert_non_null(peer->unexpected);
+	uint64_t stamp = peer->p2p->stamp; /* each recv that is posted takes one */
+	engine_unlock(comms[1]->engine);
+	static const int tags[] = {2, 1, 1}, wanted[] = {20, 10, 30};
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(tutti_recv(&in, 1, TUTTI_I32, 0, comms[1],
+					    &(tutti_call){.tag = tags[i], .source = &source}),
+				 TUTTI_OK);
+		assert_int_equal(in, wanted[i]);
+		assert_int_equal(source, 0);
+	}
+	assert_null(peer->unexpected);
+	assert_int_equal(peer->p2p->stamp, stamp);
+	/* One that does not fit. */
+	assert_int_equal(tutti_send(out, 1, TUTTI_I32, 1, comms[0], NULL), TUTTI_OK);
+	engine_lock(comms[1]->engine);
+	engine_ask_endpoints(comms[1]->engine);
+	engine_unlock(comms[1]->engine);
+	assert_non_null(peer->unexpected);
+	assert_int_equal(tutti_recv(&in, 1, TUTTI_F32, 0, comms[1], NULL), TUTTI_ERR_MISMATCH);
+	assert_null(peer->unexpected);
+	close_pair();
+}
+
+/* A header can give back slots that there are not. */
+static void test_hostile_slot(void **state)
+{
+	open_pair("shm");
+	engine_lock(comms[0]->engine);
+	p2p_take_back(comms[0]->engine->p2p->peers[1], P2P_SLOTS + 50);
+	engine_unlock(comms[0]->engine);
+	assert_non_null(strstr(tutti_comm_error(comms[0]), "back a slot that it did not have"));
+	close_pair();
+}
+
 /* A connection that has no mailbox. */
 static void test_tcp(void **state)
 {
@@ -300,7 +351,8 @@ int main(void)
 		cmocka_unit_test(test_blocking),      cmocka_unit_test(test_misfit),
 		cmocka_unit_test(test_leaving),       cmocka_unit_test(test_tcp),
 		cmocka_unit_test(test_death),         cmocka_unit_test(test_callbacks),
-		cmocka_unit_test(test_leaving_early),
+		cmocka_unit_test(test_leaving_early), cmocka_unit_test(test_kept),
+		cmocka_unit_test(test_hostile_slot),
 	};
 	test_limit(100);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* Would break: messages of a mailbox that come twice, in another order, or with others' bytes; a
  * writer that overwrites what was not delivered; a reader or writer that believes a peer's counts
  * and lengths, and reads or writes outside of the mailbox. */
+#include "tests/limit.h"
 #include "tests/random.h"
 #include "transport/shm/mailbox.h"
 
@@ -31,8 +32,8 @@ static void fixture_open(struct fixture *f)
 /* Both sides know it from the number. */
 static uint32_t bytes_of(uint64_t number)
 {
-	static const uint32_t sizes[] = {0,   1,   8,   63,   64,   65,   103,  104,
-					 105, 128, 200, 1000, 4096, 5000, 16384};
+	static const uint32_t sizes[] = {0,   1,   8,    63,   64,   65,    95,    96,    97,
+					 128, 200, 1000, 4096, 5000, 16384, 16385, 40000, 65536};
 	uint64_t state = number;
 
 	return sizes[random_below(&state, sizeof sizes / sizeof *sizes)];
@@ -120,23 +121,83 @@ static void test_bound(void **state)
 	free(f.shared);
 }
 
+/* Of long ones, few. */
+static void test_long_bound(void **state)
+{
+	struct fixture f;
+	struct mail mail = {.bytes = MAILBOX_SHORT + 1}, got;
+	static uint8_t data[MAILBOX_BYTES];
+
+	fixture_open(&f);
+	for (unsigned i = 0; i < MAILBOX_LONG; i++)
+		assert_true(mailbox_send(&f.out, &mail, data));
+	assert_false(mailbox_send(&f.out, &mail, data));
+	for (unsigned i = 0; i < MAILBOX_LONG; i++) {
+		assert_true(mailbox_peek(&f.in, &got));
+		mailbox_take(&f.in, &got, data);
+	}
+	assert_false(mailbox_send(&f.out, &mail, data)); /* the reader keeps them yet */
+	mailbox_deliver(&f.in);
+	assert_true(mailbox_send(&f.out, &mail, data));
+	mail.bytes = MAILBOX_SHORT;
+	assert_true(mailbox_send(&f.out, &mail, data));
+	/* A writer that keeps to no bound. */
+	f.in.delivered--;
+	f.shared->cells[f.in.taken % MAILBOX_CELLS].mail.bytes = MAILBOX_BYTES;
+	assert_false(mailbox_peek(&f.in, &got));
+	assert_true(f.in.is_broken);
+	free(f.shared);
+}
+
 /* Also by bytes. */
 static void test_ring_bound(void **state)
 {
 	struct fixture f;
-	struct mail mail = {.bytes = MAILBOX_BYTES}, got;
-	uint8_t data[MAILBOX_BYTES] = {0};
+	struct mail mail = {.bytes = MAILBOX_SHORT}, got;
+	static uint8_t data[MAILBOX_BYTES];
 
 	fixture_open(&f);
-	for (unsigned i = 0; i < MAILBOX_RING / MAILBOX_BYTES; i++)
+	for (unsigned i = 0; i < MAILBOX_RING_SHORT / MAILBOX_SHORT; i++)
 		assert_true(mailbox_send(&f.out, &mail, data));
 	assert_false(mailbox_send(&f.out, &mail, data));
 	mail.bytes = MAILBOX_INLINE;
 	assert_true(mailbox_send(&f.out, &mail, data));
 	assert_true(mailbox_peek(&f.in, &got));
 	mailbox_take(&f.in, &got, data);
-	mail.bytes = MAILBOX_BYTES;
+	mail.bytes = MAILBOX_SHORT;
 	assert_true(mailbox_send(&f.out, &mail, data));
+	free(f.shared);
+}
+
+static void take_all(struct fixture *f, uint8_t *data)
+{
+	struct mail got;
+
+	while (mailbox_peek(&f->in, &got)) {
+		mailbox_take(&f->in, &got, data);
+		mailbox_deliver(&f->in);
+	}
+	/* The writer looks. */
+	f->out.taken = atomic_load(&f->shared->taken);
+	f->out.delivered = atomic_load(&f->shared->delivered);
+}
+
+/* A ring that was empty has room for as many messages as one that was never used. */
+static void test_begins_anew(void **state)
+{
+	struct fixture f;
+	struct mail mail = {.bytes = MAILBOX_SHORT};
+	static uint8_t data[MAILBOX_BYTES];
+
+	fixture_open(&f);
+	for (int round = 0; round < 10; round++) {
+		assert_true(mailbox_send(&f.out, &mail, data));
+		take_all(&f, data);
+		for (unsigned i = 0; i < MAILBOX_RING_SHORT / MAILBOX_SHORT; i++)
+			assert_true(mailbox_send(&f.out, &mail, data));
+		assert_false(mailbox_send(&f.out, &mail, data));
+		take_all(&f, data);
+	}
 	free(f.shared);
 }
 
@@ -177,6 +238,27 @@ static void test_hostile_length(void **state)
 	free(f.shared);
 }
 
+/* Of a message that begins before the last one ended, or ends behind the ring. */
+static void test_hostile_place(void **state)
+{
+	static const uint64_t places[] = {0, MAILBOX_RING - 64, UINT64_MAX - 127, UINT64_MAX};
+	uint8_t data[256] = {0};
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct fixture f;
+		struct mail mail = {.bytes = sizeof data}, got;
+		fixture_open(&f);
+		for (unsigned k = 0; k < 2; k++)
+			assert_true(mailbox_send(&f.out, &mail, data));
+		assert_true(mailbox_peek(&f.in, &got));
+		mailbox_take(&f.in, &got, data);
+		f.shared->cells[1].mail.at = places[i];
+		assert_false(mailbox_peek(&f.in, &got));
+		assert_true(f.in.is_broken);
+		free(f.shared);
+	}
+}
+
 /* A writer that puts in more than it has credit for. */
 static void test_hostile_writer(void **state)
 {
@@ -203,8 +285,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_order),          cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_ring_bound),     cmocka_unit_test(test_hostile_counts),
-		cmocka_unit_test(test_hostile_length), cmocka_unit_test(test_hostile_writer),
+		cmocka_unit_test(test_long_bound),     cmocka_unit_test(test_ring_bound),
+		cmocka_unit_test(test_hostile_counts), cmocka_unit_test(test_hostile_length),
+		cmocka_unit_test(test_hostile_writer), cmocka_unit_test(test_hostile_place),
+		cmocka_unit_test(test_begins_anew),
 	};
+
+	test_limit(60);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
