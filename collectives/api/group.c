@@ -39,10 +39,10 @@ struct call_batch {
 
 static const tutti_call no_call; /* of a group that ends with a NULL call: it waits */
 static _Thread_local struct call_batch *open_batch;
-/* The batch of this thread. A done function may begin a group while one ends: that one is
- * allocated. */
+/* The batch of this thread. A done function may begin a group while one ends: that inner group's
+ * batch is allocated. */
 static _Thread_local struct call_batch own_batch;
-atomic_bool group_is_used;
+atomic_bool group_was_begun;
 
 static struct call_batch *group_new_batch(void)
 {
@@ -360,8 +360,8 @@ static tutti_status group_run_alone(struct call_batch *b, const tutti_call *call
 	return status == TUTTI_OK ? group_conclude(b, work, call) : status;
 }
 
-/* The short messages of a group that waits, of one communicator, as far as they need no work: the
- * sends, then the recvs. What is over is no member any more. */
+/* A blocking group of messages on host memory, all of one communicator: completes in this thread
+ * those that need no work, and takes them off the batch. */
 static void group_run_at_once(struct call_batch *b)
 {
 	struct comm_message messages[MESSAGES_AT_ONCE];
@@ -425,8 +425,8 @@ tutti_status tutti_group_begin(void)
 		open_batch = group_new_batch();
 		if (!open_batch)
 			return fail(TUTTI_ERR_MEMORY, "no memory for a group");
-		if (!atomic_load_explicit(&group_is_used, memory_order_relaxed))
-			atomic_store(&group_is_used, true);
+		if (!atomic_load_explicit(&group_was_begun, memory_order_relaxed))
+			atomic_store(&group_was_begun, true);
 	}
 	open_batch->depth++;
 	return TUTTI_OK;

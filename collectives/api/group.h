@@ -8,13 +8,13 @@
 
 #define GROUP_CALLS_MAX 16384
 
-extern atomic_bool group_is_used; /* some thread has begun a group */
+extern atomic_bool group_was_begun; /* some thread has begun a group */
 bool group_is_mine(void);
 
 /* Whether this thread is collecting: one load in a process without groups. */
 static inline bool group_is_open(void)
 {
-	return __builtin_expect(atomic_load_explicit(&group_is_used, memory_order_relaxed), 0) &&
+	return __builtin_expect(atomic_load_explicit(&group_was_begun, memory_order_relaxed), 0) &&
 	       group_is_mine();
 }
 

@@ -166,8 +166,9 @@ tutti_status comm_check_captured(const struct tutti_comm *comm,
 				 const struct task_spec *const *messages, size_t n, void *stream);
 tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec *const *messages,
 				size_t n, const tutti_call *call);
-/* Sends and receives of a group, checked, that wait for their caller. Those that need no work are
- * made at once, sends first, and are over. It enters and leaves by itself. */
+/* Completes blocking messages of a group, which were checked, in the calling thread: sends first,
+ * then recvs, up to the first that needs a work. Sets is_over of those that are complete. It enters
+ * and leaves by itself. */
 #define MESSAGES_AT_ONCE 16
 struct comm_message {
 	const struct send_recv *message;

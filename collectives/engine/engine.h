@@ -95,14 +95,14 @@ struct p2p_args {
 	uint32_t other_dtype; /* ... and peer is who that is                          */
 };
 
-/* A checked send or recv, before it is a task. */
+/* A send or recv, before it is a task. */
 struct send_recv {
 	const char *name; /* of its call */
 	enum p2p_side side;
 	int peer, tag; /* as in p2p_args */
 	tutti_dtype dtype;
 	size_t count, bytes;
-	void *buf;   /* of a send: not written          */
+	void *buf;   /* a send only reads it            */
 	int *source; /* as in p2p_args                  */
 	const struct memory_kind *memory; /* of buf     */
 	tutti_done_fn done;
@@ -161,10 +161,10 @@ tutti_status engine_submit(struct engine *engine, const struct task_spec *spec,
  * time. NULL: other calls are in flight, or there is no memory; engine_submit is to do it. */
 struct tutti_work *engine_submit_alone(struct engine *engine, const struct call_args *args,
 				       int timeout_ms);
-/* n blocking messages that need no work: try_it sends or receives each under the lock, in order, up
- * to the first for which it returns false. Where that says that the message may come it is tried
- * again for a while. Returns how many are over; the others are for engine_run. since[i]: the tick at
- * which the wait for the i-th began, if it did. */
+/* Tries n blocking messages in order, under the lock and without works, and stops at the first for
+ * which try_it returns false. If that one may still come (*may_come) it looks for it, for 1 ms at
+ * the most, and goes on. Returns how many messages are complete; the others are for engine_run.
+ * since: n zeroes; entry i receives the tick at which the look for message i began, if it did. */
 typedef bool engine_try_fn(struct engine *e, const struct send_recv *m, bool *may_come);
 size_t engine_at_once(struct engine *engine, engine_try_fn *try_it,
 		      const struct send_recv *const *messages, size_t n, uint64_t *since);

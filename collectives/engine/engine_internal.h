@@ -117,7 +117,7 @@ bool window_task_awaits(struct engine *e, struct window_awaited *awaited);
 /* progress.c */
 void engine_finish_ended(struct engine *e); /* the works whose tasks are over */
 bool engine_settle(struct engine *e); /* what can be done without asking an endpoint */
-void engine_ask_endpoints(struct engine *e); /* and settles what comes of it */
+void engine_poll_endpoints(struct engine *e); /* and settles what comes of it */
 
 void engine_clean_up(struct engine *e); /* after a failure; once */
 /* Without the lock, after a failure was set or taken: cleans up, unless another thread has the

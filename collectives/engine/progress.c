@@ -138,7 +138,7 @@ static bool progress_endpoints(struct engine *e)
 	return moved;
 }
 
-void engine_ask_endpoints(struct engine *e)
+void engine_poll_endpoints(struct engine *e)
 {
 	progress_endpoints(e);
 	engine_settle(e);

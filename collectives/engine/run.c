@@ -316,10 +316,10 @@ bool run_issue(struct engine *e)
 static void run_count_traffic(struct engine *e, const struct step_io *io, const struct step *s)
 {
 	if (s->kind == STEP_SEND) {
-		engine_count(&e->traffic.messages, 1);
-		engine_count(&e->traffic.sent_bytes, io->base.op.io.bytes);
+		engine_add_traffic(&e->traffic.messages, 1);
+		engine_add_traffic(&e->traffic.sent_bytes, io->base.op.io.bytes);
 	} else if (s->peer >= 0 && !io->has_landed) {
-		engine_count(&e->traffic.received_bytes, io->base.op.io.bytes);
+		engine_add_traffic(&e->traffic.received_bytes, io->base.op.io.bytes);
 	}
 }
 

@@ -196,12 +196,12 @@ static tutti_status submit_drain_loose(struct engine *e)
 
 /* Messages that need no work make no pass. So the endpoints are asked now and then: other ranks may
  * want a connection, or have failed. */
-static bool submit_may_try(struct engine *e)
+static bool submit_poll_and_check(struct engine *e)
 {
 	enum { TRIES = 64 };
 
 	if (++e->watch.tries % TRIES == 0)
-		engine_ask_endpoints(e);
+		engine_poll_endpoints(e);
 	return !e->failure.stop && !e->failure.report_state && !engine_has_started(e);
 }
 
@@ -240,7 +240,7 @@ size_t engine_at_once(struct engine *e, engine_try_fn *try_it,
 		size_t before = over;
 		if (!engine_trylock(e))
 			return over;
-		while (over < n && submit_may_try(e) && try_it(e, messages[over], &may_come))
+		while (over < n && submit_poll_and_check(e) && try_it(e, messages[over], &may_come))
 			over++;
 		engine_unlock(e);
 		if (over == n || !may_come)

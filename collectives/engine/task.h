@@ -470,7 +470,7 @@ bool work_seal(struct tutti_work *whole);
 void work_note_error(struct tutti_work *whole, tutti_status status, const char *why);
 
 /* Of e->traffic. Only the holder of the lock writes. Any thread reads. */
-static inline void engine_count(_Atomic uint64_t *counter, uint64_t n)
+static inline void engine_add_traffic(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
 			      memory_order_relaxed);

@@ -23,12 +23,13 @@
  *     UNFIT           receiver  the same of a short message, whose send is over
  *     LEAVING         either    the last one: tutti_comm_destroy
  *
- * Between ranks that share memory a short message goes through a mailbox of the connection
- * (transport/shm/mail.h) instead, as long as that has room. No order holds between the two: so a
- * message in the mailbox says how many EAGER and REQUEST headers go before it, and such a header
- * how many messages of the mailbox. Each is taken when as many of the others were, and when they
- * have landed: short messages end in their order. A blocking send or recv beside which nothing is
- * in flight then needs no work (p2p_at_once).
+ * Between ranks that share memory a message of up to MAILBOX_MESSAGE_BYTES goes through a mailbox
+ * of the connection (transport/shm/mail.h) while that has room. The mailbox and the connection are
+ * not ordered with each other. So each message in the mailbox carries the number of EAGER and
+ * REQUEST headers that were sent before it, and each such header the number of mailbox messages.
+ * The receiver takes a message when it has taken that many of the other kind and no payload is on
+ * its way, so short messages end in their order. A blocking send or recv can use the mailbox
+ * without a struct tutti_work (p2p_at_once).
  */
 #ifndef COLLECTIVES_P2P_P2P_INTERNAL_H
 #define COLLECTIVES_P2P_P2P_INTERNAL_H
@@ -77,8 +78,10 @@ struct p2p_header {
 	uint64_t count; /* as bytes; but STAGED: where the part begins in the message      */
 	uint64_t bytes; /* of the message, but DATA, STAGED: the part; MISMATCH, UNFIT: the recv, */
 			/* but UNFIT of P2P_BY_MAIL: the message                               */
-	uint8_t is_mapped;   /* CLEAR, DATA: this end's memory is an adapter's to reach     */
-			     /* UNFIT of P2P_BY_MAIL: the message's dtype                */
+	union {
+		uint8_t is_mapped;  /* CLEAR, DATA: an adapter can reach this end's memory  */
+		uint8_t mail_dtype; /* UNFIT of P2P_BY_MAIL: of the message                 */
+	};
 	uint8_t is_captured; /* 1: a captured call's, which only captured ones meet         */
 	uint8_t returned_count, returned[25];
 	uint32_t after; /* EAGER, REQUEST: messages in the mailbox that go before this one */
@@ -191,8 +194,8 @@ struct p2p_peer {
 	struct p2p_queue requested; /* sends that wait for their CLEAR                      */
 	uint32_t next_id;
 	struct p2p_slot *slots, *free_slots[P2P_CLASSES]; /* slots: NULL until one is needed */
-	uint32_t mails_out, named_out; /* sent: by the mailbox; EAGER and REQUEST           */
-	uint32_t unfits; /* of those in the mailbox                                         */
+	uint32_t mailbox_sent, headers_sent; /* messages: by the mailbox; as EAGER or REQUEST */
+	uint32_t unfits; /* UNFIT of messages in the mailbox that have come                 */
 	struct p2p_note credit, leaving;
 
 	struct p2p_queue posted;    /* recvs that wait for a message                        */
@@ -207,7 +210,7 @@ struct p2p_peer {
 	struct p2p_header in;
 	struct p2p_io header_in, payload_in, mail_in;
 	bool awaits_mail;            /* mail_in is posted                                   */
-	uint32_t mails_in, named_in; /* taken: of the mailbox; EAGER and REQUEST            */
+	uint32_t mailbox_received, headers_received; /* messages, counted as above          */
 	struct p2p_message *lands_in; /* of payload_in: the recv ...                        */
 	struct p2p_arrival *lands_at; /* ... or the slot                                    */
 };
@@ -321,7 +324,7 @@ void p2p_post_data(struct p2p_peer *peer, struct p2p_io *io, bool sends,
 void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header *h);
 struct p2p_header p2p_header_of(const struct p2p_message *m, enum p2p_kind kind, uint32_t id);
 void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id);
-void p2p_send_made(struct p2p_message *m, const struct p2p_header *h);
+void p2p_send_this_header(struct p2p_message *m, const struct p2p_header *h);
 /* Asks for the data of this request. */
 void p2p_send_clear(struct p2p_message *m, const struct p2p_header *request);
 /* A message that might have gone through stages, and does not, gets host copies. false: the engine

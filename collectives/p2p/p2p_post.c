@@ -88,8 +88,8 @@ void p2p_name_source(struct p2p_message *m, int rank)
 
 void p2p_count_sent(struct engine *e, size_t bytes)
 {
-	engine_count(&e->traffic.messages, 1);
-	engine_count(&e->traffic.sent_bytes, bytes);
+	engine_add_traffic(&e->traffic.messages, 1);
+	engine_add_traffic(&e->traffic.sent_bytes, bytes);
 }
 
 void p2p_use_copies(struct p2p_message *m)
@@ -131,18 +131,18 @@ void p2p_receive_on(struct p2p_message *m)
 		return;
 	if (m->is_met)
 		p2p_remove(&peer->receiving, m);
-	engine_count(&m->work->engine->traffic.received_bytes, m->bytes);
+	engine_add_traffic(&m->work->engine->traffic.received_bytes, m->bytes);
 	p2p_done(m);
 }
 
 bool p2p_mail_put(struct p2p_peer *peer, const void *data, size_t bytes, tutti_dtype dtype, int tag)
 {
 	struct mail mail = {
-		.bytes = (uint32_t)bytes, .dtype = dtype, .tag = tag, .after = peer->named_out};
+		.bytes = (uint32_t)bytes, .dtype = dtype, .tag = tag, .after = peer->headers_sent};
 
-	if (bytes > MAILBOX_BYTES || !shm_mail_send(peer->conn, &mail, data))
+	if (bytes > MAILBOX_MESSAGE_BYTES || !shm_mail_send(peer->conn, &mail, data))
 		return false;
-	peer->mails_out++;
+	peer->mailbox_sent++;
 	peer->is_up = true;
 	p2p_count_sent(p2p_engine(peer), mail.bytes);
 	return true;
@@ -150,7 +150,7 @@ bool p2p_mail_put(struct p2p_peer *peer, const void *data, size_t bytes, tutti_d
 
 void p2p_deliver_mail(struct p2p_peer *peer)
 {
-	struct mailbox_reader *box = peer->conn ? shm_mail_box(peer->conn) : NULL;
+	struct mailbox_reader *box = peer->conn ? shm_mail_reader(peer->conn) : NULL;
 
 	if (box)
 		mailbox_deliver(box);
@@ -179,8 +179,8 @@ void p2p_post_header(struct p2p_peer *peer, struct p2p_io *io, struct p2p_header
 {
 	uint32_t n = peer->returned_count;
 	if (h->kind == P2P_EAGER || h->kind == P2P_REQUEST || h->kind == P2P_REQUEST_STAGED) {
-		h->after = peer->mails_out;
-		peer->named_out++;
+		h->after = peer->mailbox_sent;
+		peer->headers_sent++;
 	}
 	if (n > sizeof h->returned)
 		n = sizeof h->returned;
@@ -304,10 +304,10 @@ void p2p_send_header(struct p2p_message *m, enum p2p_kind kind, uint32_t id)
 {
 	struct p2p_header h = p2p_header_of(m, kind, id);
 
-	p2p_send_made(m, &h);
+	p2p_send_this_header(m, &h);
 }
 
-void p2p_send_made(struct p2p_message *m, const struct p2p_header *h)
+void p2p_send_this_header(struct p2p_message *m, const struct p2p_header *h)
 {
 	struct p2p_leg *leg = &m->legs[0];
 	leg->message = m;

@@ -159,10 +159,10 @@ static void p2p_refuse(struct p2p_message *recv, struct p2p_peer *peer, const st
 	recv->peer = peer;
 	if (own.kind == P2P_UNFIT && own.id == P2P_BY_MAIL) {
 		own.bytes = h->bytes;
-		own.is_mapped = (uint8_t)h->dtype;
+		own.mail_dtype = (uint8_t)h->dtype;
 	}
 	if (!p2p_is_gone(peer) && !p2p_is_self(peer))
-		p2p_send_made(recv, &own);
+		p2p_send_this_header(recv, &own);
 	p2p_misfit(recv, peer, h);
 }
 
@@ -310,11 +310,11 @@ void p2p_send_self(struct p2p_message *m)
 
 static void p2p_receive_mail_taken(struct p2p_peer *peer)
 {
-	peer->mails_in++;
+	peer->mailbox_received++;
 	peer->is_up = peer->is_heard = true;
 }
 
-/* No recv is there for it, or one that it does not fit. */
+/* No recv matches it, or one of another count or dtype does (m). */
 static bool p2p_receive_mail_keep(struct p2p_peer *peer, struct mailbox_reader *box,
 				  const struct mail *mail, const struct p2p_header *h,
 				  struct p2p_message *m)
@@ -353,7 +353,7 @@ static bool p2p_receive_mail_meet(struct p2p_peer *peer, struct mailbox_reader *
 /* The message is the next one of all. */
 static bool p2p_receive_mail_is_next(const struct p2p_peer *peer, const struct mail *mail)
 {
-	return mail->after == peer->named_in && !peer->lands_in && !peer->lands_at;
+	return mail->after == peer->headers_received && !peer->lands_in && !peer->lands_at;
 }
 
 /* EMPTY: or the engine has failed. HELD: p2p_take_mail is called again when its turn has come. */
@@ -361,7 +361,7 @@ enum mail_look { MAIL_EMPTY, MAIL_HELD, MAIL_TAKEN };
 
 static enum mail_look p2p_receive_mail_take_one(struct p2p_peer *peer)
 {
-	struct mailbox_reader *box = peer->conn ? shm_mail_box(peer->conn) : NULL;
+	struct mailbox_reader *box = peer->conn ? shm_mail_reader(peer->conn) : NULL;
 	struct mail mail;
 
 	if (p2p_engine(peer)->failure.stop || !box || !mailbox_peek(box, &mail))
@@ -398,21 +398,21 @@ void p2p_take_mail(struct p2p_peer *peer)
 	peer->awaits_mail = shm_mail_await(peer->conn, &peer->mail_in.base.op.io);
 }
 
-/* An EAGER or REQUEST has come, before which so many messages of the mailbox go. */
-static bool p2p_receive_mail_before(struct p2p_peer *peer, uint32_t after)
+/* Takes mailbox messages until so many have been taken. */
+static bool p2p_receive_mail_up_to(struct p2p_peer *peer, uint32_t after)
 {
-	while (peer->mails_in != after)
+	while (peer->mailbox_received != after)
 		if (p2p_receive_mail_take_one(peer) != MAIL_TAKEN) {
 			p2p_nonsense(peer,
-				     "a message that comes after others, which are not there");
+				     "a header that counts more mailbox messages than have come");
 			return false;
 		}
 	return true;
 }
 
-static bool p2p_receive_once(struct p2p_peer *peer, const struct send_recv *m)
+static bool p2p_receive_complete(struct p2p_peer *peer, const struct send_recv *m)
 {
-	engine_count(&p2p_engine(peer)->traffic.received_bytes, m->bytes);
+	engine_add_traffic(&p2p_engine(peer)->traffic.received_bytes, m->bytes);
 	if (m->source)
 		*m->source = peer->rank;
 	return true;
@@ -432,14 +432,14 @@ static bool p2p_receive_kept_at_once(struct p2p_arrival *a, const struct send_re
 	a->is_used = false;
 	p2p_give_back(peer, a->header.id);
 	p2p_match_forget(a);
-	return p2p_receive_once(peer, m);
+	return p2p_receive_complete(peer, m);
 }
 
-/* A recv that is posted already may be the one that the next message is for. */
+/* Not while a recv is posted that may match the next message first. */
 bool p2p_recv_at_once(struct p2p_peer *peer, const struct send_recv *m, bool *may_come)
 {
 	struct engine *e = p2p_engine(peer);
-	struct mailbox_reader *box = shm_mail_box(peer->conn);
+	struct mailbox_reader *box = shm_mail_reader(peer->conn);
 	struct p2p_arrival *a;
 	struct mail mail;
 
@@ -448,8 +448,8 @@ bool p2p_recv_at_once(struct p2p_peer *peer, const struct send_recv *m, bool *ma
 	if (peer->unexpected && (a = p2p_receive_find_arrival(peer, p2p_key(m->tag, false))))
 		return p2p_receive_kept_at_once(a, m);
 	if (!mailbox_peek(box, &mail)) {
-		*may_come = m->bytes <= MAILBOX_BYTES && peer->mails_in && !e->loose &&
-			    !e->works.newest;
+		*may_come = m->bytes <= MAILBOX_MESSAGE_BYTES && peer->mailbox_received &&
+			    !e->loose && !e->works.newest;
 		return false;
 	}
 	if (!p2p_receive_mail_is_next(peer, &mail) || mail.tag != m->tag ||
@@ -458,7 +458,7 @@ bool p2p_recv_at_once(struct p2p_peer *peer, const struct send_recv *m, bool *ma
 	mailbox_take(box, &mail, m->buf);
 	mailbox_deliver(box);
 	p2p_receive_mail_taken(peer);
-	return p2p_receive_once(peer, m);
+	return p2p_receive_complete(peer, m);
 }
 
 void p2p_listen(struct p2p_peer *peer)
@@ -590,12 +590,12 @@ static void p2p_receive_take_data(struct p2p_peer *peer, const struct p2p_header
 					 .asks = h->is_mapped});
 }
 
-/* A message, at least by name: in its order among those of the mailbox. */
-static void p2p_receive_take_named(struct p2p_peer *peer, const struct p2p_header *h)
+/* EAGER or REQUEST: takes the mailbox messages that were sent before it first. */
+static void p2p_receive_take_message_header(struct p2p_peer *peer, const struct p2p_header *h)
 {
-	if (!p2p_receive_mail_before(peer, h->after))
+	if (!p2p_receive_mail_up_to(peer, h->after))
 		return;
-	peer->named_in++;
+	peer->headers_received++;
 	if (h->kind == P2P_EAGER)
 		p2p_receive_take_eager(peer, h);
 	else
@@ -617,7 +617,7 @@ static void p2p_receive_take_header(struct p2p_peer *peer, const struct p2p_head
 	case P2P_EAGER:
 	case P2P_REQUEST:
 	case P2P_REQUEST_STAGED:
-		p2p_receive_take_named(peer, h);
+		p2p_receive_take_message_header(peer, h);
 		break;
 	case P2P_CLEAR:
 	case P2P_CLEAR_STAGED:

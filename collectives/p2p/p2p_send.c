@@ -143,16 +143,16 @@ void p2p_refused(struct p2p_peer *peer, const struct p2p_header *h)
 /* The peer says what it has got: this rank keeps nothing of a message in the mailbox. */
 static void p2p_send_unfit_mail(struct p2p_peer *peer, const struct p2p_header *h)
 {
-	size_t element = dtype_bytes((tutti_dtype)h->is_mapped);
+	size_t element = dtype_bytes((tutti_dtype)h->mail_dtype);
 
-	if (!element || peer->unfits == peer->mails_out) {
+	if (!element || peer->unfits == peer->mailbox_sent) {
 		p2p_nonsense(peer, "an answer to a message that it was not sent");
 		return;
 	}
 	peer->unfits++;
 	p2p_say_unfit(peer,
 		      &(struct p2p_header){
-			      .tag = h->tag, .dtype = h->is_mapped, .count = h->bytes / element},
+			      .tag = h->tag, .dtype = h->mail_dtype, .count = h->bytes / element},
 		      h);
 }
 

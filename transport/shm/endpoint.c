@@ -325,7 +325,7 @@ bool shm_mail_send(struct tutti_conn *base, const struct mail *mail, const void 
 	return true;
 }
 
-struct mailbox_reader *shm_mail_box(struct tutti_conn *base)
+struct mailbox_reader *shm_mail_reader(struct tutti_conn *base)
 {
 	struct shm_conn *conn = (struct shm_conn *)base;
 

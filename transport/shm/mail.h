@@ -13,7 +13,7 @@
 bool shm_mail_send(struct tutti_conn *conn, const struct mail *mail, const void *data);
 /* What the peer has sent, also when conn has failed since; NULL: conn is another transport's, or
  * has never been up. Until close. */
-struct mailbox_reader *shm_mail_box(struct tutti_conn *conn);
+struct mailbox_reader *shm_mail_reader(struct tutti_conn *conn);
 /* io is done (once) when there is something in the box that no one has taken yet, or when conn has
  * failed. False: conn is another transport's. */
 bool shm_mail_await(struct tutti_conn *conn, struct tutti_io *io);

@@ -9,52 +9,52 @@ static void mailbox_refresh(struct mailbox_writer *w)
 	/* Acquire, partners: the stores in mailbox_deliver and mailbox_take. The reader's loads of
 	 * what is going to be overwritten happen before. */
 	uint64_t delivered = atomic_load_explicit(&w->shared->delivered, memory_order_acquire);
-	uint64_t taken = atomic_load_explicit(&w->shared->taken, memory_order_acquire);
+	uint64_t taken = atomic_load_explicit(&w->shared->ring_taken, memory_order_acquire);
 
-	if (delivered < w->delivered || delivered > w->sent || taken < w->taken ||
-	    taken > w->written) {
+	if (delivered < w->delivered || delivered > w->sent || taken < w->ring_taken ||
+	    taken > w->ring_written) {
 		w->is_broken = true;
 		return;
 	}
 	w->delivered = delivered;
-	w->taken = taken;
+	w->ring_taken = taken;
 }
 
-static uint64_t mailbox_most(uint32_t bytes)
+static uint64_t mailbox_undelivered_max(uint32_t bytes)
 {
-	return bytes > MAILBOX_SHORT ? MAILBOX_LONG : MAILBOX_CELLS;
+	return bytes > MAILBOX_SHORT_BYTES ? MAILBOX_LONG_MAX : MAILBOX_CELLS;
 }
 
-/* A message lies in one piece, at a multiple of a cache line. The ring begins anew where it was
- * empty, as last seen: those lines and pages are in use already. */
+/* Where the next message goes: in one piece, aligned to a cache line. If the ring was empty when
+ * last looked at, it begins anew at its start, whose lines are in the cache and pages in use. */
 static uint64_t mailbox_place(const struct mailbox_writer *w, uint32_t bytes)
 {
-	uint64_t at = (w->written + 63) & ~(uint64_t)63;
-	uint32_t end = bytes > MAILBOX_SHORT ? MAILBOX_RING : MAILBOX_RING_SHORT;
+	uint64_t at = (w->ring_written + 63) & ~(uint64_t)63;
+	uint32_t end = bytes > MAILBOX_SHORT_BYTES ? MAILBOX_RING_BYTES : MAILBOX_SHORT_RING_BYTES;
 
-	if (w->taken == w->written || at % MAILBOX_RING + bytes > end)
-		at = (at + MAILBOX_RING - 1) & ~(uint64_t)(MAILBOX_RING - 1);
+	if (w->ring_taken == w->ring_written || at % MAILBOX_RING_BYTES + bytes > end)
+		at = (at + MAILBOX_RING_BYTES - 1) & ~(uint64_t)(MAILBOX_RING_BYTES - 1);
 	return at;
 }
 
 static bool mailbox_has_room(const struct mailbox_writer *w, const struct mail *mail)
 {
-	if (w->sent - w->delivered >= mailbox_most(mail->bytes))
+	if (w->sent - w->delivered >= mailbox_undelivered_max(mail->bytes))
 		return false;
-	/* What was skipped when the ring began anew is no message's. */
-	uint64_t used_from = w->taken > w->begun ? w->taken : w->begun;
-	return mail->bytes <= MAILBOX_INLINE || w->taken == w->written ||
-	       mail->at + mail->bytes - used_from <= MAILBOX_RING;
+	/* Bytes that were skipped when the ring began anew hold no message. */
+	uint64_t used_from = w->ring_taken > w->ring_begun ? w->ring_taken : w->ring_begun;
+	return mail->bytes <= MAILBOX_INLINE_BYTES || w->ring_taken == w->ring_written ||
+	       mail->ring_at + mail->bytes - used_from <= MAILBOX_RING_BYTES;
 }
 
-/* Long messages find out whether the ring is empty. */
+/* A long message looks at the reader's counts first, so that an empty ring begins anew. */
 static bool mailbox_find_room(struct mailbox_writer *w, struct mail *mail)
 {
-	mail->at = mailbox_place(w, mail->bytes);
-	if (mail->bytes <= MAILBOX_SHORT && mailbox_has_room(w, mail))
+	mail->ring_at = mailbox_place(w, mail->bytes);
+	if (mail->bytes <= MAILBOX_SHORT_BYTES && mailbox_has_room(w, mail))
 		return true;
 	mailbox_refresh(w);
-	mail->at = mailbox_place(w, mail->bytes);
+	mail->ring_at = mailbox_place(w, mail->bytes);
 	return !w->is_broken && mailbox_has_room(w, mail);
 }
 
@@ -63,15 +63,15 @@ bool mailbox_send(struct mailbox_writer *w, const struct mail *mail, const void 
 	struct mailbox_cell *cell = &w->shared->cells[w->sent % MAILBOX_CELLS];
 	struct mail own = *mail;
 
-	assert(mail->bytes <= MAILBOX_BYTES);
+	assert(mail->bytes <= MAILBOX_MESSAGE_BYTES);
 	if (!mailbox_find_room(w, &own))
 		return false;
 	cell->mail = own;
-	if (own.bytes > MAILBOX_INLINE) {
-		if (w->taken == w->written)
-			w->begun = own.at;
-		memcpy(w->shared->ring + own.at % MAILBOX_RING, data, own.bytes);
-		w->written = own.at + own.bytes;
+	if (own.bytes > MAILBOX_INLINE_BYTES) {
+		if (w->ring_taken == w->ring_written)
+			w->ring_begun = own.ring_at;
+		memcpy(w->shared->ring + own.ring_at % MAILBOX_RING_BYTES, data, own.bytes);
+		w->ring_written = own.ring_at + own.bytes;
 	} else if (own.bytes) {
 		memcpy(cell->data, data, own.bytes);
 	}
@@ -81,20 +81,24 @@ bool mailbox_send(struct mailbox_writer *w, const struct mail *mail, const void 
 	return true;
 }
 
-static bool mailbox_is_possible(const struct mailbox_reader *r, const struct mail *mail)
+static bool mailbox_is_valid(const struct mailbox_reader *r, const struct mail *mail)
 {
-	if (mail->bytes > MAILBOX_BYTES || r->taken - r->delivered >= mailbox_most(mail->bytes))
+	if (mail->bytes > MAILBOX_MESSAGE_BYTES ||
+	    r->taken - r->delivered >= mailbox_undelivered_max(mail->bytes))
 		return false;
-	return mail->bytes <= MAILBOX_INLINE ||
-	       (mail->at >= r->read && mail->at % MAILBOX_RING + mail->bytes <= MAILBOX_RING);
+	if (mail->bytes <= MAILBOX_INLINE_BYTES)
+		return true;
+	return mail->ring_at >= r->ring_taken &&
+	       mail->ring_at % MAILBOX_RING_BYTES + mail->bytes <= MAILBOX_RING_BYTES;
 }
 
 bool mailbox_peek(struct mailbox_reader *r, struct mail *mail)
 {
 	if (!mailbox_has(r))
 		return false;
-	*mail = r->shared->cells[r->taken % MAILBOX_CELLS].mail; /* the writer may change it yet */
-	r->is_broken = !mailbox_is_possible(r, mail);
+	/* A copy: the writer could still change the cell. */
+	*mail = r->shared->cells[r->taken % MAILBOX_CELLS].mail;
+	r->is_broken = !mailbox_is_valid(r, mail);
 	return !r->is_broken;
 }
 
@@ -102,13 +106,13 @@ void mailbox_take(struct mailbox_reader *r, const struct mail *mail, void *data)
 {
 	const struct mailbox_cell *cell = &r->shared->cells[r->taken++ % MAILBOX_CELLS];
 
-	if (mail->bytes <= MAILBOX_INLINE) {
+	if (mail->bytes <= MAILBOX_INLINE_BYTES) {
 		if (mail->bytes)
 			memcpy(data, cell->data, mail->bytes);
 		return;
 	}
-	memcpy(data, r->shared->ring + mail->at % MAILBOX_RING, mail->bytes);
-	r->read = mail->at + mail->bytes;
+	memcpy(data, r->shared->ring + mail->ring_at % MAILBOX_RING_BYTES, mail->bytes);
+	r->ring_taken = mail->ring_at + mail->bytes;
 	/* Partner: mailbox_refresh. */
-	atomic_store_explicit(&r->shared->taken, r->read, memory_order_release);
+	atomic_store_explicit(&r->shared->ring_taken, r->ring_taken, memory_order_release);
 }

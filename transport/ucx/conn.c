@@ -289,9 +289,9 @@ bool ucx_look(struct ucx_endpoint *endpoint)
 	return is_moving;
 }
 
-/* UCX 1.13 ends a process whose peer closes while the two connect: this end goes on until they
- * have. */
-static bool ucx_is_connecting(const struct ucx_conn *conn)
+/* UCX 1.13 aborts the peer's process if this end destroys its worker during their handshake. So a
+ * closing connection stays until the first message of UCX has come, or until its deadline. */
+static bool ucx_is_in_handshake(const struct ucx_conn *conn)
 {
 	return conn->state == UCX_CONNECTED ||
 	       (conn->state == UCX_CONNECTING && oob_is_up(&conn->oob));
@@ -310,7 +310,7 @@ void ucx_close_on(struct ucx_conn *conn)
 {
 	if (conn->state == UCX_OPEN && !conn->has_said_bye)
 		ucx_say_bye(conn);
-	if ((conn->state != UCX_OPEN && !ucx_is_connecting(conn)) || conn->is_released ||
+	if ((conn->state != UCX_OPEN && !ucx_is_in_handshake(conn)) || conn->is_released ||
 	    conn->oob.has_ended || conn->wire.broken != UCS_OK ||
 	    clock_now_ns() >= conn->deadline_ns)
 		ucx_conn_free(conn);

@@ -101,7 +101,7 @@ struct ucx_conn {
 	bool has_told;    /* the peer, that it has failed                                         */
 	bool has_said_bye;
 	bool has_left;    /* the peer: BYE has come                                               */
-	bool is_released; /* the peer has answered BYE                                           */
+	bool is_released; /* the peer has answered BYE, or is owed nothing                       */
 	struct ucx_conn *next_conn;
 	LIST_ENTRY(ucx_conn) active;
 	uint64_t deadline_ns; /* of closing                                                      */

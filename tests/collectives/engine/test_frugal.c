@@ -173,7 +173,7 @@ static long allocations_of_group(tutti_comm *comm, int calls)
 	return atomic_load(&allocations);
 }
 
-/* A few calls need nothing, more of them a table, and their one work. */
+/* Up to 4 calls allocate nothing; more allocate a table and one work for the group. */
 static void test_groups(void **state)
 {
 	tutti_comm *comm;

@@ -93,34 +93,34 @@ static void test_order(void **state)
 		}
 	for (int i = 0; i < MESSAGES; i++)
 		assert_int_equal(tutti_work_wait(&sends[i], 0), TUTTI_OK);
-	assert_true(peer_of(0)->mails_out > MAILBOX_CELLS);
-	assert_true(peer_of(0)->named_out > MAILBOX_CELLS);
+	assert_true(peer_of(0)->mailbox_sent > MAILBOX_CELLS);
+	assert_true(peer_of(0)->headers_sent > MAILBOX_CELLS);
 	close_pair();
 }
 
-/* Nobody asks for them: so many are kept. The others wait at their sender, by name or in slots. */
+/* Without a recv only MAILBOX_CELLS messages use the mailbox; the others use slots or requests. */
 static void test_bound(void **state)
 {
 	tutti_work *sends[MESSAGES];
 	uint8_t out = 3, in;
 
 	open_pair("shm");
-	uint32_t before = peer_of(0)->mails_out;
+	uint32_t before = peer_of(0)->mailbox_sent;
 	for (int i = 0; i < MESSAGES; i++)
 		assert_int_equal(tutti_send(&out, 1, TUTTI_U8, 1, comms[0],
 					    &(tutti_call){.work = &sends[i], .tag = 1}),
 				 TUTTI_OK);
-	assert_int_equal(peer_of(0)->mails_out - before, MAILBOX_CELLS);
+	assert_int_equal(peer_of(0)->mailbox_sent - before, MAILBOX_CELLS);
 	for (int i = 0; i < MESSAGES; i++)
 		assert_int_equal(
 			tutti_recv(&in, 1, TUTTI_U8, TUTTI_ANY, comms[1], &(tutti_call){.tag = 1}),
 			TUTTI_OK);
 	for (int i = 0; i < MESSAGES; i++)
 		assert_int_equal(tutti_work_wait(&sends[i], 0), TUTTI_OK);
-	before = peer_of(0)->mails_out; /* what was delivered has made room */
+	before = peer_of(0)->mailbox_sent; /* what was delivered has made room */
 	for (uint32_t i = 0; i < MAILBOX_CELLS; i++)
 		assert_int_equal(tutti_send(&out, 1, TUTTI_U8, 1, comms[0], NULL), TUTTI_OK);
-	assert_int_equal(peer_of(0)->mails_out - before, MAILBOX_CELLS);
+	assert_int_equal(peer_of(0)->mailbox_sent - before, MAILBOX_CELLS);
 	close_pair();
 }
 
@@ -170,9 +170,9 @@ static void test_misfit(void **state)
 	int64_t in[2];
 
 	open_pair("shm");
-	uint32_t before = peer_of(0)->mails_out;
+	uint32_t before = peer_of(0)->mailbox_sent;
 	assert_int_equal(tutti_send(out, 4, TUTTI_F32, 1, comms[0], NULL), TUTTI_OK);
-	assert_int_equal(peer_of(0)->mails_out, before + 1);
+	assert_int_equal(peer_of(0)->mailbox_sent, before + 1);
 	assert_int_equal(tutti_recv(in, 2, TUTTI_I64, 0, comms[1], NULL), TUTTI_ERR_MISMATCH);
 	assert_non_null(strstr(tutti_comm_error(comms[1]), "rank 0 called send(f32, 4, tag 0)"));
 	warm_up(); /* the communicator stays well */
@@ -250,7 +250,7 @@ static void test_leaving_early(void **state)
 	assert_int_equal(tutti_init_all(comms, 2, &(tutti_config){.transports = "shm"}), TUTTI_OK);
 	for (int i = 0; i < 10; i++) /* the higher rank, which passes the memory */
 		assert_int_equal(tutti_send(&i, 1, TUTTI_I32, 0, comms[1], NULL), TUTTI_OK);
-	assert_true(peer_of(1)->mails_out > 0);
+	assert_true(peer_of(1)->mailbox_sent > 0);
 	tutti_comm_destroy(comms[1]);
 	for (int i = 0; i < 10; i++) {
 		assert_int_equal(
@@ -300,7 +300,7 @@ static void test_kept(void **state)
 					    &(tutti_call){.tag = 1 + i % 2}),
 				 TUTTI_OK);
 	engine_lock(comms[1]->engine);
-	engine_ask_endpoints(comms[1]->engine);
+	engine_poll_endpoints(comms[1]->engine);
 	assert_non_null(peer->unexpected);
 	uint64_t stamp = peer->p2p->stamp; /* each recv that is posted takes one */
 	engine_unlock(comms[1]->engine);
@@ -317,7 +317,7 @@ static void test_kept(void **state)
 	/* One that does not fit. */
 	assert_int_equal(tutti_send(out, 1, TUTTI_I32, 1, comms[0], NULL), TUTTI_OK);
 	engine_lock(comms[1]->engine);
-	engine_ask_endpoints(comms[1]->engine);
+	engine_poll_endpoints(comms[1]->engine);
 	engine_unlock(comms[1]->engine);
 	assert_non_null(peer->unexpected);
 	assert_int_equal(tutti_recv(&in, 1, TUTTI_F32, 0, comms[1], NULL), TUTTI_ERR_MISMATCH);
@@ -340,7 +340,7 @@ static void test_hostile_slot(void **state)
 static void test_tcp(void **state)
 {
 	open_pair("tcp");
-	assert_int_equal(peer_of(0)->mails_out, 0);
+	assert_int_equal(peer_of(0)->mailbox_sent, 0);
 	close_pair();
 }
 

@@ -48,7 +48,7 @@ static void fill(uint8_t *data, uint64_t number)
 static void *write_all(void *arg)
 {
 	struct fixture *f = arg;
-	uint8_t data[MAILBOX_BYTES];
+	uint8_t data[MAILBOX_MESSAGE_BYTES];
 
 	for (uint64_t n = 0; n < MESSAGES; n++) {
 		struct mail mail = {.bytes = bytes_of(n), .tag = (int32_t)n, .after = ~(uint32_t)n};
@@ -61,7 +61,7 @@ static void *write_all(void *arg)
 
 static void expect(const struct mail *mail, const uint8_t *data, uint64_t number)
 {
-	uint8_t wanted[MAILBOX_BYTES];
+	uint8_t wanted[MAILBOX_MESSAGE_BYTES];
 
 	assert_int_equal(mail->bytes, bytes_of(number));
 	assert_int_equal(mail->tag, number);
@@ -76,7 +76,7 @@ static void test_order(void **state)
 	struct fixture f;
 	pthread_t writer;
 	uint64_t seed = random_seed(), owed = 0;
-	uint8_t data[MAILBOX_BYTES];
+	uint8_t data[MAILBOX_MESSAGE_BYTES];
 	struct mail mail;
 
 	fixture_open(&f);
@@ -125,25 +125,25 @@ static void test_bound(void **state)
 static void test_long_bound(void **state)
 {
 	struct fixture f;
-	struct mail mail = {.bytes = MAILBOX_SHORT + 1}, got;
-	static uint8_t data[MAILBOX_BYTES];
+	struct mail mail = {.bytes = MAILBOX_SHORT_BYTES + 1}, got;
+	static uint8_t data[MAILBOX_MESSAGE_BYTES];
 
 	fixture_open(&f);
-	for (unsigned i = 0; i < MAILBOX_LONG; i++)
+	for (unsigned i = 0; i < MAILBOX_LONG_MAX; i++)
 		assert_true(mailbox_send(&f.out, &mail, data));
 	assert_false(mailbox_send(&f.out, &mail, data));
-	for (unsigned i = 0; i < MAILBOX_LONG; i++) {
+	for (unsigned i = 0; i < MAILBOX_LONG_MAX; i++) {
 		assert_true(mailbox_peek(&f.in, &got));
 		mailbox_take(&f.in, &got, data);
 	}
 	assert_false(mailbox_send(&f.out, &mail, data)); /* the reader keeps them yet */
 	mailbox_deliver(&f.in);
 	assert_true(mailbox_send(&f.out, &mail, data));
-	mail.bytes = MAILBOX_SHORT;
+	mail.bytes = MAILBOX_SHORT_BYTES;
 	assert_true(mailbox_send(&f.out, &mail, data));
 	/* A writer that keeps to no bound. */
 	f.in.delivered--;
-	f.shared->cells[f.in.taken % MAILBOX_CELLS].mail.bytes = MAILBOX_BYTES;
+	f.shared->cells[f.in.taken % MAILBOX_CELLS].mail.bytes = MAILBOX_MESSAGE_BYTES;
 	assert_false(mailbox_peek(&f.in, &got));
 	assert_true(f.in.is_broken);
 	free(f.shared);
@@ -153,18 +153,18 @@ static void test_long_bound(void **state)
 static void test_ring_bound(void **state)
 {
 	struct fixture f;
-	struct mail mail = {.bytes = MAILBOX_SHORT}, got;
-	static uint8_t data[MAILBOX_BYTES];
+	struct mail mail = {.bytes = MAILBOX_SHORT_BYTES}, got;
+	static uint8_t data[MAILBOX_MESSAGE_BYTES];
 
 	fixture_open(&f);
-	for (unsigned i = 0; i < MAILBOX_RING_SHORT / MAILBOX_SHORT; i++)
+	for (unsigned i = 0; i < MAILBOX_SHORT_RING_BYTES / MAILBOX_SHORT_BYTES; i++)
 		assert_true(mailbox_send(&f.out, &mail, data));
 	assert_false(mailbox_send(&f.out, &mail, data));
-	mail.bytes = MAILBOX_INLINE;
+	mail.bytes = MAILBOX_INLINE_BYTES;
 	assert_true(mailbox_send(&f.out, &mail, data));
 	assert_true(mailbox_peek(&f.in, &got));
 	mailbox_take(&f.in, &got, data);
-	mail.bytes = MAILBOX_SHORT;
+	mail.bytes = MAILBOX_SHORT_BYTES;
 	assert_true(mailbox_send(&f.out, &mail, data));
 	free(f.shared);
 }
@@ -178,7 +178,7 @@ static void take_all(struct fixture *f, uint8_t *data)
 		mailbox_deliver(&f->in);
 	}
 	/* The writer looks. */
-	f->out.taken = atomic_load(&f->shared->taken);
+	f->out.ring_taken = atomic_load(&f->shared->ring_taken);
 	f->out.delivered = atomic_load(&f->shared->delivered);
 }
 
@@ -186,14 +186,14 @@ static void take_all(struct fixture *f, uint8_t *data)
 static void test_begins_anew(void **state)
 {
 	struct fixture f;
-	struct mail mail = {.bytes = MAILBOX_SHORT};
-	static uint8_t data[MAILBOX_BYTES];
+	struct mail mail = {.bytes = MAILBOX_SHORT_BYTES};
+	static uint8_t data[MAILBOX_MESSAGE_BYTES];
 
 	fixture_open(&f);
 	for (int round = 0; round < 10; round++) {
 		assert_true(mailbox_send(&f.out, &mail, data));
 		take_all(&f, data);
-		for (unsigned i = 0; i < MAILBOX_RING_SHORT / MAILBOX_SHORT; i++)
+		for (unsigned i = 0; i < MAILBOX_SHORT_RING_BYTES / MAILBOX_SHORT_BYTES; i++)
 			assert_true(mailbox_send(&f.out, &mail, data));
 		assert_false(mailbox_send(&f.out, &mail, data));
 		take_all(&f, data);
@@ -205,15 +205,15 @@ static void test_begins_anew(void **state)
 static void test_hostile_counts(void **state)
 {
 	static const uint64_t counts[] = {UINT64_MAX, 65, 1ull << 40};
-	struct mail mail = {.bytes = MAILBOX_BYTES};
-	uint8_t data[MAILBOX_BYTES] = {0};
+	struct mail mail = {.bytes = MAILBOX_MESSAGE_BYTES};
+	uint8_t data[MAILBOX_MESSAGE_BYTES] = {0};
 
 	for (int which = 0; which < 2; which++)
 		for (unsigned i = 0; i < 3; i++) {
 			struct fixture f;
 			fixture_open(&f);
 			uint64_t count = which ? counts[i] + (1u << 20) : counts[i];
-			atomic_store(which ? &f.shared->taken : &f.shared->delivered, count);
+			atomic_store(which ? &f.shared->ring_taken : &f.shared->delivered, count);
 			bool went = true;
 			for (int k = 0; went && k < 100; k++)
 				went = mailbox_send(&f.out, &mail, data);
@@ -231,7 +231,7 @@ static void test_hostile_length(void **state)
 
 	fixture_open(&f);
 	assert_true(mailbox_send(&f.out, &mail, data));
-	f.shared->cells[0].mail.bytes = MAILBOX_BYTES + 1;
+	f.shared->cells[0].mail.bytes = MAILBOX_MESSAGE_BYTES + 1;
 	assert_false(mailbox_peek(&f.in, &mail));
 	assert_true(f.in.is_broken);
 	assert_false(mailbox_has(&f.in));
@@ -241,7 +241,7 @@ static void test_hostile_length(void **state)
 /* Of a message that begins before the last one ended, or ends behind the ring. */
 static void test_hostile_place(void **state)
 {
-	static const uint64_t places[] = {0, MAILBOX_RING - 64, UINT64_MAX - 127, UINT64_MAX};
+	static const uint64_t places[] = {0, MAILBOX_RING_BYTES - 64, UINT64_MAX - 127, UINT64_MAX};
 	uint8_t data[256] = {0};
 
 	for (unsigned i = 0; i < 4; i++) {
@@ -252,7 +252,7 @@ static void test_hostile_place(void **state)
 			assert_true(mailbox_send(&f.out, &mail, data));
 		assert_true(mailbox_peek(&f.in, &got));
 		mailbox_take(&f.in, &got, data);
-		f.shared->cells[1].mail.at = places[i];
+		f.shared->cells[1].mail.ring_at = places[i];
 		assert_false(mailbox_peek(&f.in, &got));
 		assert_true(f.in.is_broken);
 		free(f.shared);

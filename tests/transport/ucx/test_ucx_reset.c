@@ -89,8 +89,8 @@ static void test_reset(void **state)
 	}
 }
 
-/* After each number of passes in which the two have got a little further, rank 0 closes its end.
- * Rank 1 hears that it has, and not before UCX has connected them if it had begun. */
+/* Rank 0 closes its end after 0, 1, 2, ... passes. Rank 1 gets an error that names rank 0, and rank
+ * 0 keeps its connection while the handshake of UCX is under way. */
 static void test_closed_while_connecting(void **state)
 {
 	enum { MOST = 40 };
