@@ -245,10 +245,8 @@ size_t engine_at_once(struct engine *e, engine_try_fn *try_it,
 		engine_unlock(e);
 		if (over == n || !may_come)
 			return over;
-		if (over > before) {
-			look = (struct look){.looks = 0};
+		if (over > before)
 			wait_begin(&look.wait, e->config.policy);
-		}
 		if (!since[over])
 			since[over] = ticks_now(trace_clock);
 		if (!submit_looks_again(e, &look))

@@ -96,8 +96,8 @@ bool mailbox_peek(struct mailbox_reader *r, struct mail *mail)
 {
 	if (!mailbox_has(r))
 		return false;
-	/* A copy: the writer could still change the cell. */
-	*mail = r->shared->cells[r->taken % MAILBOX_CELLS].mail;
+	/* One copy, which is checked: the writer could still change the cell. */
+	*mail = *(const volatile struct mail *)&r->shared->cells[r->taken % MAILBOX_CELLS].mail;
 	r->is_broken = !mailbox_is_valid(r, mail);
 	return !r->is_broken;
 }

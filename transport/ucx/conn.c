@@ -51,6 +51,8 @@ static void ucx_conn_answer_bye(struct ucx_conn *conn)
 {
 	const struct oob_note ack = {.kind = UCX_NOTE_BYE_ACK};
 
+	if (conn->is_released)
+		return;
 	oob_send_note(&conn->oob, &ack);
 	if (conn->is_closing) {
 		conn->is_released = true;
@@ -303,7 +305,7 @@ static void ucx_say_bye(struct ucx_conn *conn)
 
 	conn->has_said_bye = true;
 	oob_send_note(&conn->oob, &bye);
-	conn->is_released = !ucx_owes(conn) && conn->busy == 0;
+	conn->is_released |= !ucx_owes(conn) && conn->busy == 0;
 }
 
 void ucx_close_on(struct ucx_conn *conn)
