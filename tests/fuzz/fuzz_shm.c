@@ -1,5 +1,7 @@
 /* Would break: a shm endpoint, by what connects to its socket, by the memory that is passed along,
- * and by what a peer stores into its rings: indices and frames that cannot be. */
+ * and by what a peer stores into its rings and mailboxes: counts, frames and headers that cannot
+ * be.
+ */
 #include "fuzz.h"
 
 #include "core/net.h"
@@ -11,13 +13,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CLIENTS      4
-#define IOS          24
-#define ACTIONS_MAX  200
-#define SIZE         3
-#define CONTROL_PAGE 4096
-#define NAME_AT      16 /* of the listener, in an address */
-#define LANE_BYTES   (CONTROL_PAGE + 2 * RING_BYTES_MIN)
+#define CLIENTS     4
+#define IOS         24
+#define ACTIONS_MAX 200
+#define SIZE        3
+#define SHORT_BYTES 4096 /* of memory that is too short for a lane */
+#define NAME_AT     16   /* of the listener, in an address */
 
 struct param_place {
 	struct tutti_endpoint *ep;
@@ -28,7 +29,8 @@ struct param_place {
 	struct tutti_done done;
 	struct {
 		int fd; /* -1: none */
-		uint8_t *lane;
+		bool has_spoken;
+		struct shared_memory lane; /* base NULL: none */
 	} client[CLIENTS];
 	struct tutti_io ios[IOS];
 	uint8_t *buffers[IOS];
@@ -49,16 +51,18 @@ static void progress(struct param_place *p)
 
 static int make_lane(struct param_place *p, int g, uint8_t how)
 {
-	size_t bytes = how & 1 ? LANE_BYTES : CONTROL_PAGE;
+	size_t lane_bytes = ring_pair_bytes(RING_BYTES_MIN);
+	size_t bytes = how & 1 ? lane_bytes : SHORT_BYTES;
 	int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	MUST(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
 	if (how & 2)
 		MUST(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
-	if (!p->client[g].lane && bytes == LANE_BYTES) {
-		p->client[g].lane =
-			mmap(NULL, LANE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		MUST(p->client[g].lane != MAP_FAILED);
+	if (!p->client[g].lane.base && bytes == lane_bytes) {
+		void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		MUST(base != MAP_FAILED);
+		p->client[g].lane.base = base;
+		p->client[g].lane.bytes = bytes;
 	}
 	return fd;
 }
@@ -82,16 +86,24 @@ static void say_hello(struct param_place *p, int g, struct input *in)
 	if (hello.purpose != SHM_RINGS && !(how & 32))
 		n = 0;
 	for (int i = 0; i < n; i++)
-		fds[i] = make_lane(p, g, ~how >> 7 ? 3 : about);
+		fds[i] = make_lane(p, g, how & 128 ? about : 3);
+	bool is_first = !p->client[g].has_spoken;
+	p->client[g].has_spoken = true;
 	(void)net_send_fds(p->client[g].fd, &hello, sizeof hello, fds, n, 0);
 	for (int i = 0; i < n; i++)
 		close(fds[i]);
+	progress(p);
+	/* Else nothing here would reach a ring or a mailbox. */
+	if (is_first && how == 4)
+		MUST(((struct shm_conn *)p->conns[1])->state != SHM_WAITING);
 }
 
 /* The creator's outward ring is the first. */
 static void store(struct param_place *p, int g, struct input *in)
 {
-	struct byte_ring_shared *rings = (struct byte_ring_shared *)(void *)p->client[g].lane;
+	struct byte_ring_shared *rings = p->client[g].lane.base;
+	struct byte_ring_writer out;
+	struct byte_ring_reader back;
 	uint8_t how = input_byte(in);
 	uint64_t value = how & 8 ? input_number(in) : (uint64_t)input_byte(in) * 64;
 	uint8_t bytes[64];
@@ -99,6 +111,7 @@ static void store(struct param_place *p, int g, struct input *in)
 
 	if (!rings)
 		return;
+	ring_pair_ends(&p->client[g].lane, true, &out, &back);
 	switch (how % 8) {
 	case 0:
 		atomic_store(&rings[how >> 7].written, value);
@@ -117,8 +130,62 @@ static void store(struct param_place *p, int g, struct input *in)
 	default:
 		at = value % (2 * RING_BYTES_MIN - sizeof bytes);
 		input_bytes(in, bytes, how >> 4);
-		memcpy(p->client[g].lane + CONTROL_PAGE + at, bytes, how >> 4);
+		memcpy(out.bytes + at, bytes, how >> 4);
 	}
+}
+
+/* The first cells, so that a message is soon the next one. */
+static void store_mail(struct param_place *p, int g, struct input *in)
+{
+	uint8_t how = input_byte(in);
+	uint64_t value =
+		how & 8 ? (uint64_t)input_number(in) << (how & 16 ? 32 : 0) : input_byte(in);
+	struct mailbox_writer out;
+	struct mailbox_reader back;
+
+	if (!p->client[g].lane.base)
+		return;
+	ring_pair_mailboxes(&p->client[g].lane, true, &out, &back);
+	struct mailbox_cell *cell = &out.shared->cells[(how >> 5) % 4];
+	switch (how % 8) {
+	case 0:
+		cell->mail.bytes = (uint32_t)value;
+		break;
+	case 1:
+		cell->mail.bytes = (uint32_t)value * MAILBOX_SHORT_BYTES / 8;
+		break;
+	case 2:
+		cell->mail.ring_at = value * 64;
+		break;
+	case 3:
+		atomic_store(&back.shared->delivered, value);
+		break;
+	case 4:
+		atomic_store(&back.shared->ring_taken, value * 64);
+		break;
+	default:
+		atomic_store(&cell->turn, 1 + (how >> 5) % 4 + (value & 1) * MAILBOX_CELLS);
+	}
+}
+
+/* What p2p does: takes what has come, delivers some of it, and sends. */
+static void use_mail(struct param_place *p, struct input *in)
+{
+	uint8_t how = input_byte(in), *data = malloc(MAILBOX_MESSAGE_BYTES);
+	struct mailbox_reader *box = shm_mail_reader(p->conns[1]);
+	struct mail mail;
+
+	MUST(data);
+	memset(data, 'm', MAILBOX_MESSAGE_BYTES);
+	for (int i = 0; i < how % 8 && box && mailbox_peek(box, &mail); i++) {
+		MUST(mail.bytes <= MAILBOX_MESSAGE_BYTES);
+		mailbox_take(box, &mail, data);
+		if (how & 8)
+			mailbox_deliver(box);
+	}
+	mail = (struct mail){.bytes = (uint32_t)(how >> 4) * (MAILBOX_MESSAGE_BYTES / 15)};
+	(void)shm_mail_send(p->conns[1], &mail, data);
+	free(data);
 }
 
 /* Rank 1 at the beginning, rank 2 when it is needed first: then its lane may be there already. */
@@ -152,10 +219,16 @@ static void hang_up(struct param_place *p, int g)
 {
 	if (p->client[g].fd >= 0)
 		close(p->client[g].fd);
-	if (p->client[g].lane)
-		munmap(p->client[g].lane, LANE_BYTES);
+	if (p->client[g].lane.base)
+		munmap(p->client[g].lane.base, p->client[g].lane.bytes);
 	p->client[g].fd = -1;
-	p->client[g].lane = NULL;
+	p->client[g].lane = (struct shared_memory){.base = NULL};
+}
+
+static void open_client(struct param_place *p, int g)
+{
+	p->client[g].fd = fuzz_connect(p->name);
+	p->client[g].has_spoken = false;
 }
 
 static void do_one(struct param_place *p, struct input *in)
@@ -168,22 +241,27 @@ static void do_one(struct param_place *p, struct input *in)
 	case 0:
 		if (what & 8)
 			hang_up(p, g);
+		else
+			use_mail(p, in);
 		break;
 	case 1:
 		if (p->client[g].fd < 0)
-			p->client[g].fd = fuzz_connect(p->name);
+			open_client(p, g);
 		break;
 	case 2:
 		n = input_byte(in);
 		input_bytes(in, bytes, n);
 		fuzz_send(p->client[g].fd, bytes, n);
+		p->client[g].has_spoken = true;
 		break;
 	case 3:
 		say_hello(p, g, in);
 		break;
 	case 4:
-	case 5:
 		store(p, g, in);
+		break;
+	case 5:
+		(what & 8 ? store_mail : store)(p, g, in);
 		break;
 	default:
 		post(p, input_byte(in));

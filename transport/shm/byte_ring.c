@@ -134,7 +134,7 @@ _Static_assert(2 * sizeof(struct byte_ring_shared) <= CONTROL_BYTES, "control li
 /* Both ends may be in this process. */
 static const struct shared_memory_use use = {.most_users = 2};
 
-static size_t ring_pair_bytes(size_t ring_bytes)
+size_t ring_pair_bytes(size_t ring_bytes)
 {
 	return HEAD_BYTES + 2 * ring_bytes;
 }

@@ -66,9 +66,9 @@ void byte_ring_writer_sleeps(struct byte_ring_writer *ring, bool sleeps);
 #define RING_BYTES_MIN ((size_t)16 << 10)
 #define RING_BYTES_MAX ((size_t)1 << 30)
 
-/* The memory of a pair of rings, one in each direction, and as many mailboxes. Whether there could
- * be one: a system may
- * refuse shared memory (a seccomp filter, ulimit -f). */
+/* The memory of a pair: a ring and a mailbox in each direction. How long it is; and whether the
+ * system grants it at all (a seccomp filter or ulimit -f may refuse it). */
+size_t ring_pair_bytes(size_t ring_bytes);
 tutti_status ring_pair_try(size_t ring_bytes);
 /* The caller closes *fd when the peer has it. */
 tutti_status ring_pair_create(struct shared_memory **rings, size_t ring_bytes, int *fd);

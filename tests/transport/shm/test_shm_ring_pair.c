@@ -125,7 +125,7 @@ static int loose_memory(void)
 	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, 4096 + 2 * (off_t)SHM_RING_BYTES), 0);
+	assert_int_equal(ftruncate(fd, (off_t)ring_pair_bytes(SHM_RING_BYTES)), 0);
 	return fd;
 }
 
