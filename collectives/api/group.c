@@ -24,7 +24,7 @@ struct collected {
 	bool is_captured; /* a message, into a graph: issued with others, after the calls       */
 };
 
-#define FEW 4
+#define FEW 4 /* calls, for which a group allocates nothing */
 
 /* The calls that a thread has collected. */
 struct call_batch {
@@ -94,7 +94,8 @@ tutti_status tutti_group_refuse(const char *name)
 	return group_refuse(name ? name : "this call");
 }
 
-/* The next member; it counts once it is complete. */
+/* The next member; it counts once it is complete. Either its args or its message is set by the
+ * caller: clearing both costs more than a short message. */
 static tutti_status group_new_collected(struct call_batch *b, struct tutti_comm *comm,
 					const tutti_call *call, struct collected **m)
 {
@@ -116,7 +117,7 @@ static tutti_status group_new_collected(struct call_batch *b, struct tutti_comm 
 	}
 	*m = &b->members[b->count];
 	(*m)->comm = comm;
-	(*m)->args.op = TUTTI_SUM;
+	(*m)->args.op = TUTTI_SUM; /* nothing to release */
 	(*m)->message.side = P2P_NONE;
 	(*m)->spec = NULL;
 	(*m)->timeout_ms = call ? call->timeout_ms : 0;

@@ -166,15 +166,15 @@ tutti_status comm_check_captured(const struct tutti_comm *comm,
 				 const struct task_spec *const *messages, size_t n, void *stream);
 tutti_status comm_call_captured(struct tutti_comm *comm, const struct task_spec *const *messages,
 				size_t n, const tutti_call *call);
-/* Completes blocking messages of a group, which were checked, in the calling thread: sends first,
- * then recvs, up to the first that needs a work. Sets is_over of those that are complete. It enters
- * and leaves by itself. */
 #define MESSAGES_AT_ONCE 16
 struct comm_message {
 	const struct send_recv *message;
 	const char *label; /* or NULL */
 	bool is_over;
 };
+/* Completes blocking messages of a group, at most MESSAGES_AT_ONCE, which were checked, in the
+ * calling thread: sends first, then recvs, up to the first that needs a work. Sets is_over of those
+ * that are complete. It enters and leaves by itself. */
 void comm_messages_at_once(struct tutti_comm *comm, struct comm_message *messages, size_t n);
 struct task_spec comm_message_spec(const struct send_recv *m);
 /* Issues a checked send or recv. It enters and leaves by itself. */

@@ -198,13 +198,19 @@ static void p2p_receive_copy(struct p2p_message *m, const void *data)
 	p2p_receive_on(m);
 }
 
+/* Eager, copied: its place is the sender's again. */
+static void p2p_receive_return(struct p2p_arrival *a)
+{
+	a->is_used = false;
+	p2p_give_back(a->peer, a->header.id);
+	p2p_match_forget(a);
+}
+
 /* Eager, landed: copies. */
 static void p2p_hand_over(struct p2p_arrival *a, struct p2p_message *m)
 {
-	a->is_used = false;
 	p2p_receive_copy(m, a->data);
-	p2p_give_back(a->peer, a->header.id);
-	p2p_match_forget(a);
+	p2p_receive_return(a);
 }
 
 /* m is on no list, a is kept. */
@@ -410,29 +416,25 @@ static bool p2p_receive_mail_up_to(struct p2p_peer *peer, uint32_t after)
 	return true;
 }
 
-static bool p2p_receive_complete(struct p2p_peer *peer, const struct send_recv *m)
+static void p2p_receive_complete(struct p2p_peer *peer, const struct send_recv *m)
 {
 	engine_add_traffic(&p2p_engine(peer)->traffic.received_bytes, m->bytes);
 	if (m->source)
 		*m->source = peer->rank;
-	return true;
 }
 
 /* The message came before its recv. False: it has to be fetched, or does not fit. */
 static bool p2p_receive_kept_at_once(struct p2p_arrival *a, const struct send_recv *m)
 {
-	struct p2p_peer *peer = a->peer;
-
 	if (!a->data || !a->has_landed || a->header.count != m->count ||
 	    a->header.dtype != (uint32_t)m->dtype)
 		return false;
 	p2p_receive_take_off(a);
 	if (m->bytes)
 		memcpy(m->buf, a->data, m->bytes);
-	a->is_used = false;
-	p2p_give_back(peer, a->header.id);
-	p2p_match_forget(a);
-	return p2p_receive_complete(peer, m);
+	p2p_receive_complete(a->peer, m);
+	p2p_receive_return(a);
+	return true;
 }
 
 /* Not while a recv is posted that may match the next message first. */
@@ -458,7 +460,8 @@ bool p2p_recv_at_once(struct p2p_peer *peer, const struct send_recv *m, bool *ma
 	mailbox_take(box, &mail, m->buf);
 	mailbox_deliver(box);
 	p2p_receive_mail_taken(peer);
-	return p2p_receive_complete(peer, m);
+	p2p_receive_complete(peer, m);
+	return true;
 }
 
 void p2p_listen(struct p2p_peer *peer)

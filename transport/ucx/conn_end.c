@@ -63,7 +63,7 @@ void ucx_conn_fail(struct ucx_conn *conn, tutti_status status, const char *forma
 	ucx_wire_close(conn);
 	conn->state = UCX_FAILED;
 	conn->base.status = status;
-	if (!conn->is_closing)
+	if (!conn->is_closing) /* else the next pass frees it */
 		ucx_conn_deactivate(conn);
 	ucx_tell_peer(conn, status);
 	while (conn->receiving.head)

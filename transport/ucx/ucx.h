@@ -99,7 +99,7 @@ struct ucx_conn {
 	bool is_closing;  /* by the caller: it goes on until all has arrived                      */
 	bool is_active;   /* on the endpoint's list: has something to do                          */
 	bool has_told;    /* the peer, that it has failed                                         */
-	bool has_said_bye;
+	bool has_said_bye; /* this end                                                           */
 	bool has_left;    /* the peer: BYE has come                                               */
 	bool is_released; /* the peer has answered BYE, or is owed nothing                       */
 	struct ucx_conn *next_conn;
